@@ -1,0 +1,13 @@
+-- Lab 7: what does not add up in one job?
+--
+-- Replace this comment by one query. It is run with psycopg, with the parameter %(job_id)s.
+--
+--   * It returns one row for each position at which something differs, with whatever columns help a
+--     person: the audit differs from the approved list (missing, too much, other values), or an order
+--     that the job committed is missing or is not as the job left it, or the checkpoint cannot be.
+--   * It returns no row for a job that is exact, and none for a job that is half done and exact so far.
+--   * It should not copy the query of report.py: a second, independent look is its purpose.
+--
+-- In this file a percent sign that is not part of a parameter is written twice: %%
+--
+-- TODO: Which positions would a plain JOIN of list and audit never show?
