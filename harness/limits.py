@@ -37,13 +37,46 @@ CLIENT_PROCESSES = 16
 CLIENT_OUTPUT_BYTES = 4 << 20
 #: Lines of its output that are kept and shown.
 CLIENT_OUTPUT_LINES = 32
-#: A result by value larger than this is refused: 20,000 child IDs need a tenth of it.
-CLIENT_RESULT_BYTES = 16 << 20
+#: A result by value larger than this is refused: 20,000 child IDs need a tenth of it, and JSON made
+#: to hurt takes thirty times its size in memory.
+CLIENT_RESULT_BYTES = 4 << 20
+#: Nesting of a result. The contract's deepest value has four levels.
+CLIENT_RESULT_DEPTH = 32
+#: Python refuses to print integers of more than 4,300 digits; no lab needs a tenth of this.
+CLIENT_RESULT_INT_BITS = 4096
+#: Characters of an error's text, and frames of its traceback, that are kept.
+CLIENT_ERROR_CHARS = 8_000
+CLIENT_ERROR_FRAMES = 20
+#: Characters kept of one printed line where only the last lines are kept.
+CLIENT_LINE_CHARS = 2_000
+#: One file a client writes, and its open descriptors: a lab writes none and opens one connection.
+CLIENT_FILE_BYTES = 64 << 20
+CLIENT_FILES = 256
+#: The kernel's CPU limit stands this far behind ours, so that ours speaks first.
+CLIENT_CPU_SLACK_S = 2
+#: Address space beyond resident memory: a Python process maps far more than it touches.
+CLIENT_ADDRESS_SLACK_BYTES = 512 << 20
+#: How often a client's use is measured. Long enough to cost nothing, short against every limit.
+CLIENT_WATCH_S = 0.05
+#: A client whose answer channel is closed is ending; one that lives on after this closed it itself.
+CLIENT_CLOSING_WAIT_S = 1.0
+#: A fork server imports psycopg in 0.3 s; a cold disk under load takes seconds.
+FORK_SERVER_START_WAIT_S = 30.0
 
 # --- the wire ---------------------------------------------------------------------------------------
 
 #: PostgreSQL's own limit for one message is 1 GiB; a larger length is a broken stream.
 FRAME_BYTES_MAX = 1 << 30
+#: A startup packet larger than this is refused by PostgreSQL itself.
+STARTUP_BYTES_MAX = 10_000
+#: A message up to this size is looked at as a whole; a longer one streams through in pieces.
+FRAME_WHOLE_BYTES = 1 << 16
+#: Of an answer that is withheld, this much is kept. What is beyond flows on; its end is still withheld.
+ANSWER_KEPT_BYTES = 1 << 18
+#: Bytes that a client may send ahead of the gate before the proxy stops reading its socket.
+CLIENT_AHEAD_BYTES = 1 << 18
+#: The harness's own question on an idle session is a SHOW; it takes a millisecond.
+ASK_WAIT_S = 5.0
 #: SQL text kept in a boundary or a wire log line; long enough to recognise any statement of the labs.
 SQL_TEXT_MAX = 300
 #: Wire log lines kept for one lane; a drain of 5,000 orders row by row writes about 60,000.
@@ -58,3 +91,14 @@ SCRAM_ITERATIONS = 64
 #: Learner sessions that wait for a lock, or idle in a transaction, longer than this are ended by the server.
 LEARNER_LOCK_TIMEOUT_MS = 8_000
 LEARNER_IDLE_TRANSACTION_MS = 20_000
+#: Sessions of one learner role at a time. A lab needs three; a leak must not use up the server.
+LEARNER_CONNECTIONS = 20
+#: A connect over a Unix socket takes 2 ms; one over the internet to a given server far longer.
+CONNECT_WAIT_S = 10
+#: Rows deleted since the last TRUNCATE, after which `clear` truncates (6 ms) instead of deleting (1 ms):
+#: dead rows slow every later scan down, and autovacuum is off.
+CLEAR_ROWS_MAX = 20_000
+#: A deadlock is looked for after this wait. The default of a second would be most of a run's time.
+DEADLOCK_TIMEOUT_MS = 50
+#: The longest path of a Unix socket: 108 bytes on Linux, 104 on macOS, with the final zero.
+SOCKET_PATH_BYTES = 103
