@@ -82,6 +82,12 @@ class Touch:
         """Return the point's general name, `table.operation`."""
         return f"{self.table}.{self.operation}"
 
+    @property
+    def points(self) -> tuple[str, ...]:
+        """Return every name of the point: the alias first, if it has one."""
+        alias = POINT_ALIASES.get(self.point)
+        return (alias, self.point) if alias else (self.point,)
+
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
@@ -105,14 +111,8 @@ class Boundary:
     @property
     def points(self) -> tuple[str, ...]:
         """Return every name this boundary answers to: aliases, general names, `commit`."""
-        names: list[str] = []
-        for touch in self.touches:
-            for name in (POINT_ALIASES.get(touch.point), touch.point):
-                if name is not None and name not in names:
-                    names.append(name)
-        if self.committed:
-            names.append(COMMIT_POINT)
-        return tuple(names)
+        names = dict.fromkeys(name for touch in self.touches for name in touch.points)
+        return (*names, COMMIT_POINT) if self.committed else tuple(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,7 @@ class EndKind(StrEnum):
     EXITED = "exited"
     SIGNALED = "signaled"
     LIMIT = "limit"  # the harness ended it for breaking a limit
+    LOST = "lost"  # its keeper was killed: it is gone, and nobody saw how it ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,9 @@ class Raised:
     """A call that raised. `type_name` is the class's name; `bases` the names of all its bases.
 
     `traceback` holds only the learner's frames, as lines. `phase` is 'import' when the file could
-    not even be loaded, 'lookup' when the function is missing, else 'call'.
+    not even be loaded, 'lookup' when the function is missing, 'connect' when the client could not
+    connect, 'result' when the value cannot travel, 'protocol' when the client spoiled its answer
+    channel (it is ended then), else 'call'.
     """
 
     type_name: str
@@ -244,6 +247,22 @@ class Died:
 
 
 CallResult = Returned | Raised | Died
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A SIGKILL and its proof: where the client was held, how it died, which sessions it left.
+
+    `landed` is True when the process died by SIGKILL while it was held there and its server sessions
+    are gone (with `leave-open` they stay, on purpose). Otherwise `void_reason` says what was missed.
+    """
+
+    fault: str
+    hold: Hold | None
+    exit: ClientExit | None
+    policy: Policy
+    landed: bool
+    void_reason: str = ""
 
 
 # --- the evidence ---------------------------------------------------------------------------------
