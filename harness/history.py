@@ -92,8 +92,8 @@ def transactions(scenario: Scenario, changes: Sequence[Change]) -> list[Transact
         moved = first != last
         span = frozenset(scenario.approved_ids[min(first, last) : max(first, last)])
         if cancelled or audited or moved:
-            ends = (first, last) if moved else (None, None)
-            parts.append(TransactionPart(xid, cancelled, audited, *ends, span))
+            start, end = (first, last) if moved else (None, None)
+            parts.append(TransactionPart(xid, cancelled, audited, start, end, span))
     return parts
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness.history import TransactionPart, order_moves, show_ids, transactions
-from harness.records import Evidence, Finding
+from harness.records import CallResult, Evidence, Finding, Raised
 from harness.scenario import Scenario
 
 
@@ -33,6 +33,38 @@ def judge_finished(scenario: Scenario, evidence: Evidence) -> list[Finding]:
     return _exactly_once(scenario, evidence, finished=True) or _checkpoint_at_end(
         scenario, evidence
     )
+
+
+def judge_refusal(
+    scenario: Scenario, evidence: Evidence, edited: int, chunk: int, last: CallResult | None
+) -> list[Finding]:
+    """Another owner changed order `edited` after the approval: its chunk must be refused as a whole.
+
+    Args:
+        chunk: The number of the edited order's chunk, counted from 1.
+        last: The result of the client's last call; it must be a Conflict that names the order.
+    """
+    did = f"let another owner raise the revision of order {edited} after the approval"
+    committed = frozenset(m.order_id for m in order_moves(evidence.changes) if m.cancels)
+    expected = frozenset(scenario.approved_ids[: (chunk - 1) * scenario.chunk_size])
+    read = "labs/lab02_change/README.md"
+    findings = []
+    if committed != expected:
+        findings.append(Finding(
+            "approved version", did,
+            f"the chunks before it committed ({show_ids(expected)}) and nothing of chunk {chunk}",
+            f"committed: {show_ids(committed)}",
+            "An order that does not match must roll back its whole chunk and stop the job.",
+            read, tuple(sorted(committed ^ expected)),
+        ))  # fmt: skip
+    if not (isinstance(last, Raised) and last.is_a("Conflict") and str(edited) in last.text):
+        seen = f"{last.type_name}: {last.text}" if isinstance(last, Raised) else f"{last}"
+        findings.append(Finding(
+            "approved version", did, f"Conflict, with {edited} in its text", seen,
+            "An UPDATE that matches no row is no error in SQL; the program has to count.",
+            read, (edited,),
+        ))  # fmt: skip
+    return findings
 
 
 # --- one function per promise -----------------------------------------------------------------------

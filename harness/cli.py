@@ -1,0 +1,34 @@
+"""The `lab` command.
+
+Exit status: 0 all passed, 1 something failed, 2 usage, 3 harness or environment. Each family of
+commands is one file in `harness/commands/`; heavy imports happen inside a command, so that `--help`
+and a wrong option answer at once.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from harness.commands import demo, server
+
+app = typer.Typer(
+    name="lab",
+    help="Build a PostgreSQL batch that is killed in the middle and still runs every order exactly once.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog=demo.EPILOG)(demo.demo)
+app.command()(server.doctor)
+app.command(context_settings={"ignore_unknown_options": True})(server.psql)
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C ends with status 130 after everything was cleaned up."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The commands of `lab`, one family a file. `harness/cli.py` joins them."""

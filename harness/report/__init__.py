@@ -1,0 +1,1 @@
+"""Findings and runs, turned into what people read: terminal, JSON, HTML, notebook."""

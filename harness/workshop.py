@@ -1,0 +1,209 @@
+"""The workshop: what a run needs, started once and joined.
+
+A *workshop* holds what is started once and used for hundreds of runs: the server, one clean database,
+the proxy's event loop, the fork server. A *scene* is one run's stage: clean rows, a scenario in them,
+and the *actors* that play in it. An actor is a client process on a lane of the proxy of its own, so
+whatever is on that lane was said by that process.
+
+    with open_workshop() as workshop, workshop.scene(festival()) as scene:
+        actor = scene.actor(impl, stop=Stop(point="audit", nth=2))
+        hold = actor.follow(drain(scenario))      # the client stands still there
+        proof = actor.kill("kill@audit#2", hold)
+        print(scene.evidence())
+
+Nothing here judges; `run.py` does whole runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.client import Client, ClientHost, ClientLimits
+from harness.database import Laboratory, open_laboratory, open_server
+from harness.evidence import read_evidence
+from harness.proxy import Lane, Proxy
+from harness.records import CallResult, Died, Evidence, Hold, Kill, Policy, Stop
+from harness.scenario import Scenario
+from harness.script import Call, Script
+from harness.seeding import seed
+
+
+class Workshop:
+    """What is started once: server, database, proxy, fork server. Made by `open_workshop`."""
+
+    def __init__(self, laboratory: Laboratory, proxy: Proxy, host: ClientHost) -> None:
+        self.laboratory = laboratory
+        self.proxy = proxy
+        self.host = host
+
+    @contextmanager
+    def scene(self, scenario: Scenario | None = None) -> Iterator[Scene]:
+        """Clean the rows, write `scenario`, and end every actor when the scene is over."""
+        self.laboratory.clear()
+        if scenario is not None:
+            seed(self.laboratory.control, scenario)
+        scene = Scene(self)
+        try:
+            yield scene
+        finally:
+            scene.close()
+
+
+@contextmanager
+def open_workshop(
+    *,
+    source: str | None = None,
+    private: bool = False,
+    spawn: bool = False,
+    keep: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> Iterator[Workshop]:
+    """Find or start PostgreSQL, make a clean database, start the proxy and the fork server.
+
+    Args:
+        private: Use a server of this workshop's own, which may be crashed.
+        spawn: Start a fresh interpreter for each client instead of forking.
+        keep: Leave the database and its roles behind.
+
+    Raises:
+        DatabaseProblem: If no server can be used; its `next_step` says what to do.
+    """
+    with ExitStack() as stack:
+        # The fork server first: it must start before any thread or connection exists.
+        host = stack.enter_context(ClientHost(spawn=spawn))
+        server = stack.enter_context(open_server(source=source, private=private, progress=progress))
+        laboratory = stack.enter_context(open_laboratory(server, keep=keep))
+        proxy = stack.enter_context(Proxy(server.upstream, laboratory.xact_status))
+        yield Workshop(laboratory, proxy, host)
+
+
+class Scene:
+    """One run's stage. Actors are ended with it."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self.workshop = workshop
+        self.laboratory = workshop.laboratory
+        self._actors: list[Actor] = []
+
+    def actor(
+        self, impl: Path, *, stop: Stop | None = None, limits: ClientLimits | None = None
+    ) -> Actor:
+        """Start a client that answers calls; the stop is armed before it connects."""
+        lane = self.workshop.proxy.lane(stop=stop)
+        dsn = self.laboratory.learner_dsn(lane.host, lane.port)
+        client = self.workshop.host.start_calls(impl, dsn, limits=limits or ClientLimits())
+        return self._add(Actor(self, client, lane))
+
+    def program(
+        self,
+        impl: Path,
+        lab: int,
+        arguments: Sequence[str],
+        *,
+        stop: Stop | None = None,
+        limits: ClientLimits | None = None,
+    ) -> Actor:
+        """Start the lab's program; ``{dsn}`` in an argument becomes the way through the proxy."""
+        lane = self.workshop.proxy.lane(stop=stop)
+        dsn = self.laboratory.learner_dsn(lane.host, lane.port)
+        argv = [argument.replace("{dsn}", dsn) for argument in arguments]
+        client = self.workshop.host.start_program(impl, lab, argv, limits=limits or ClientLimits())
+        return self._add(Actor(self, client, lane))
+
+    def _add(self, actor: Actor) -> Actor:
+        self._actors.append(actor)
+        return actor
+
+    def evidence(self) -> Evidence:
+        """Read what the database holds on a fresh connection; changes by the harness are left out."""
+        connection = self.laboratory.connect()
+        try:
+            evidence = read_evidence(connection)
+        finally:
+            connection.close()
+        own = self.laboratory.control.info.backend_pid
+        return replace(
+            evidence, changes=tuple(c for c in evidence.changes if c.backend_pid != own)
+        )  # fmt: skip
+
+    def rival(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """Let another owner write: one statement in its own transaction. Returns the rows it changed."""
+        return self.laboratory.control.execute(sql, parameters).rowcount  # type: ignore[call-overload,no-any-return]
+
+    def close(self) -> None:
+        """End every actor, whatever state it is in."""
+        for actor in self._actors:
+            actor.close()
+
+
+class Actor:
+    """A client process and the lane of the proxy it talks through."""
+
+    def __init__(self, scene: Scene, client: Client, lane: Lane) -> None:
+        self.scene = scene
+        self.client = client
+        self.lane = lane
+        self.calls: list[tuple[Call, CallResult]] = []
+        self._script: Script | None = None
+        self._pending: Call | None = None
+
+    def call(self, lab: int, function: str, *args: Any, **kwargs: Any) -> CallResult:
+        """Call one function and wait for its answer. The client must not have a stop armed."""
+        self.client.call(lab, function, *args, **kwargs)
+        result = self.client.result()
+        self.calls.append((Call(lab, function, args, kwargs), result))
+        return result
+
+    def follow(self, script: Script) -> Hold | None:
+        """Play a script until the client is held (its Hold is returned) or the script ends (None)."""
+        self._script = script
+        self._send(next(script, None))
+        return self.go_on()
+
+    def go_on(self) -> Hold | None:
+        """Go on with the script, after `lane.release` or at the start; as `follow`."""
+        while self._pending is not None:
+            hold = self.wait_hold()
+            if hold is not None:
+                return hold
+            result = self.client.result()
+            self.calls.append((self._pending, result))
+            self._send(self._next_call(result))
+        return None
+
+    def wait_hold(self) -> Hold | None:
+        """Wait until the client stands still at its stop; None when it answered or ended instead."""
+        return self.lane.wait_hold(
+            alive=lambda: self.client.running() and not self.client.answered()
+        )
+
+    def _send(self, call: Call | None) -> None:
+        self._pending = call
+        if call is not None:
+            self.client.call(call.lab, call.function, *call.args, **call.kwargs)
+
+    def _next_call(self, result: CallResult) -> Call | None:
+        if self._script is None or isinstance(result, Died):
+            return None
+        try:
+            return self._script.send(result)
+        except StopIteration:
+            return None
+
+    def kill(self, fault: str, hold: Hold, policy: Policy = Policy.ABORT) -> Kill:
+        """Kill the held client, let go of its connection as the policy says, and prove both."""
+        ended = self.client.kill()
+        self.lane.cut(policy)
+        if policy is not Policy.LEAVE_OPEN:
+            self.scene.laboratory.wait_backends_gone(self.lane.backend_pids)
+        why = "" if ended.killed else f"the process ended by itself: {ended.kind}"
+        return Kill(fault, hold, ended, policy, ended.killed, why)
+
+    def close(self) -> None:
+        """End the client, close its lane, and wait until the server has let go of its sessions."""
+        self.client.close()
+        self.lane.close()
