@@ -1,0 +1,255 @@
+"""The bench: what a graded check works with.
+
+It plays scenes with the learner's code and turns what comes back into findings. The rule for every
+helper: it raises `PromiseBroken` only for what the learner's code did, and says so with values.
+
+    def test_short_last_chunk(bench):
+        with bench.scene(festival(23, 10, done_chunks=2)) as scene:
+            actor = bench.actor(scene)
+            result = bench.call(actor, "run_chunk", scenario.job_id)
+            bench.equal("bound", "ran the last chunk", (..., 23, True), (result.processed, ...))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.course import COURSE, Lab
+from harness.grading.check import (
+    Check,
+    EarlierLabMissing,
+    FaultMissed,
+    NotStarted,
+    PromiseBroken,
+)
+from harness.history import show_ids
+from harness.records import CallResult, Died, Finding, Hold, Kill, Policy, Raised, Returned, Stop
+from harness.run import describe_failure
+from harness.scenario import Scenario
+from harness.workshop import Actor, Scene, Workshop
+
+_LAB_FOLDER = re.compile(r"lab(\d\d)_\w+")
+#: What a session may not carry away from a call: settings it changed, and session-level locks.
+_SETTINGS = (
+    "SELECT name, setting FROM pg_settings WHERE context IN ('user', 'superuser') ORDER BY name"
+)
+_ADVISORY_LOCKS = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND granted"
+
+
+@dataclass(frozen=True)
+class SessionBefore:
+    """What a connection was like before a call, to compare with afterwards."""
+
+    settings: dict[str, str | None]
+
+
+class Bench:
+    """Everything a check needs, for one lab of one implementation."""
+
+    def __init__(self, workshop: Workshop, impl: Path, lab: Lab, check: Check) -> None:
+        self.workshop = workshop
+        self.impl = impl
+        self.lab = lab
+        self.check = check
+        self.output: list[str] = []
+
+    # --- playing ------------------------------------------------------------------------------------
+
+    def scene(self, scenario: Scenario | None = None) -> AbstractContextManager[Scene]:
+        """Open a scene on clean rows with the scenario in them."""
+        return self.workshop.scene(scenario)
+
+    def actor(self, scene: Scene, *, stop: Stop | None = None) -> Actor:
+        """Start a client process of the learner's code, with its stop armed."""
+        return scene.actor(self.impl, stop=stop)
+
+    def result(self, actor: Actor, function: str, *args: Any, **kwargs: Any) -> CallResult:
+        """Call a function of this lab and return its result or error; unstarted labs end the check."""
+        result = actor.call(self.lab.number, function, *args, **kwargs)
+        return self.admit(result)
+
+    def call(self, actor: Actor, function: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a function of this lab that must return; anything else is a broken promise."""
+        result = self.result(actor, function, *args, **kwargs)
+        if isinstance(result, Returned):
+            return result.value
+        shown = f"{function}({', '.join(_brief(a) for a in args)})"
+        raise self.broken(f"called {shown}", "it returns", describe_failure(result))
+
+    def admit(self, result: CallResult) -> CallResult:
+        """Keep what the call printed; end the check when the lab, or an earlier one, is not started."""
+        printed = result.exit.output if isinstance(result, Died) else result.output
+        self.output.extend(printed)
+        if isinstance(result, Raised):
+            self._ask_whether_started(result)
+        return result
+
+    def _ask_whether_started(self, raised: Raised) -> None:
+        if raised.type_name == "NotImplementedError":
+            number = _lab_of(raised.traceback) or self.lab.number
+        elif raised.phase in ("import", "lookup") and _missing_lab(raised) is not None:
+            number = _missing_lab(raised) or self.lab.number
+        else:
+            return
+        if number < self.lab.number:
+            raise EarlierLabMissing(
+                number, f"lab {number} comes first: this lab calls it, and it is not done yet"
+            )
+        raise NotStarted(f"{self.lab.file} is not started yet: {raised.text}")
+
+    # --- saying -------------------------------------------------------------------------------------
+
+    def broken(
+        self,
+        did: str,
+        expected: str,
+        seen: str,
+        *,
+        cause: str = "",
+        promise: str = "",
+        ids: Iterable[int] = (),
+    ) -> PromiseBroken:
+        """Make the exception for a broken promise; the caller raises it."""
+        finding = Finding(
+            promise or self.check.promise,
+            did,
+            expected,
+            seen,
+            cause,
+            f"labs/{self.lab.folder}/README.md",
+            tuple(ids),
+        )
+        return PromiseBroken([finding], self.output)
+
+    def equal(
+        self, did: str, expected: Any, seen: Any, *, cause: str = "", promise: str = ""
+    ) -> None:
+        """Compare two values; IDs are spelled out in the message.
+
+        Lists and tuples are the same here: the learner's values arrive by value.
+        """
+        if _plain(expected) != _plain(seen):
+            raise self.broken(did, _brief(expected), _brief(seen), cause=cause, promise=promise)
+
+    def judged(self, findings: Sequence[Finding], did: str = "") -> None:
+        """Raise when the judge found something; `did` is put before what the judge did."""
+        if findings:
+            told = [replace(f, did=f"{did}; {f.did}" if did else f.did) for f in findings]
+            raise PromiseBroken(told, self.output)
+
+    def raises(
+        self,
+        result: CallResult,
+        error: str,
+        did: str,
+        *,
+        naming: Iterable[int] = (),
+        cause: str = "",
+    ) -> Raised:
+        """Demand an error of the contract by its class's name, with these IDs in its text."""
+        ids = tuple(naming)
+        wanted = f"{error}{f' naming {show_ids(ids)}' if ids else ''}"
+        if not isinstance(result, Raised) or not result.is_a(error):
+            seen = (
+                f"it returned {_brief(result.value)}"
+                if isinstance(result, Returned)
+                else describe_failure(result)
+            )
+            raise self.broken(did, wanted, seen, cause=cause, ids=ids)
+        unnamed = [i for i in ids if not re.search(rf"(?<!\d){i}(?!\d)", result.text)]
+        if unnamed:
+            raise self.broken(
+                did,
+                wanted,
+                f"{error}: {result.text!r}; it does not name {show_ids(unnamed)}",
+                ids=ids,
+            )
+        return result
+
+    # --- faults -------------------------------------------------------------------------------------
+
+    def landed(self, hold: Hold | None, fault: str) -> Hold:
+        """Demand that the client was held; otherwise the fault missed and the check is void."""
+        if hold is None:
+            raise FaultMissed(f"{fault}: the client ended without reaching the place")
+        return hold
+
+    def kill(self, actor: Actor, hold: Hold, fault: str, policy: Policy = Policy.ABORT) -> Kill:
+        """Kill the held client; a kill that cannot be proven makes the check void."""
+        kill = actor.kill(fault, hold, policy)
+        if not kill.landed:
+            raise FaultMissed(f"{fault}: {kill.void_reason}")
+        return kill
+
+    # --- hygiene ------------------------------------------------------------------------------------
+
+    def session(self, actor: Actor) -> SessionBefore:
+        """Remember a connection's settings before a call."""
+        return SessionBefore({str(name): value for name, value in actor.lane.ask(_SETTINGS)})
+
+    def hygiene(self, actor: Actor, before: SessionBefore, result: CallResult, did: str) -> None:
+        """Demand that a call left the connection as it got it: idle, no lock, settings unchanged."""
+        state = None if isinstance(result, Died) else result.connection
+        seen = ""
+        if state is None or state.closed:
+            seen = "the connection is closed"
+        elif state.transaction != "IDLE":
+            seen = f"a transaction is still open ({state.transaction})"
+        elif not state.autocommit:
+            seen = "autocommit was turned off"
+        if seen:
+            raise self.broken(did, "the connection idle, autocommit on", seen, promise="hygiene",
+                              cause="A transaction was opened and not closed on this path.")  # fmt: skip
+        (count,) = actor.lane.ask(_ADVISORY_LOCKS)[0]
+        if count != "0":
+            raise self.broken(did, "no session lock", f"{count} advisory locks held", promise="hygiene",
+                              cause="A session-level lock outlives the transaction; a transaction-level one does not.")  # fmt: skip
+        after = self.session(actor).settings
+        changed = [
+            f"{name} was {before.settings.get(name)!r} and is {value!r}"
+            for name, value in after.items()
+            if before.settings.get(name) != value
+        ]
+        if changed:
+            raise self.broken(did, "every setting as it was", "; ".join(changed), promise="hygiene",
+                              cause="SET changes the session; SET LOCAL ends with the transaction.")  # fmt: skip
+
+
+def each(cases: Iterable[Any], play: Callable[[Any], None]) -> None:
+    """Play every case in turn; the first that breaks a promise ends the check."""
+    for case in cases:
+        play(case)
+
+
+def _plain(value: Any) -> Any:
+    """Make tuples and lists alike, through and through."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _brief(value: Any, most: int = 400) -> str:
+    if isinstance(value, (list, tuple)) and value and all(isinstance(i, int) for i in value):
+        return f"({show_ids(value)})" if list(value) == sorted(value) else str(tuple(value))[:most]
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def _lab_of(traceback: Sequence[str]) -> int | None:
+    """Return the lab of the innermost frame of the learner's."""
+    numbers = [int(m[1]) for line in traceback for m in _LAB_FOLDER.finditer(line)]
+    return numbers[-1] if numbers else None
+
+
+def _missing_lab(raised: Raised) -> int | None:
+    """Return the lab whose folder or file an import did not find."""
+    if not raised.is_a("ModuleNotFoundError") and raised.phase != "lookup":
+        return None
+    match = _LAB_FOLDER.search(raised.text)
+    known = {lab.number for lab in COURSE}
+    return int(match[1]) if match and int(match[1]) in known else None

@@ -1,0 +1,211 @@
+"""The pytest plugin: graded checks with four verdicts, on one warm workshop.
+
+    uv run pytest labs/lab03_chunk                    your own code
+    uv run pytest labs --impl solutions               the worked answers
+    uv run pytest labs --impl ../submission --result result.json
+
+A check that ends `void` or `error` is tried once more before it is reported as ours. The result file
+is written after every check, so a run that is cut off leaves a valid file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.course import COURSE, Lab
+from harness.grading.bench import Bench
+from harness.grading.check import (
+    CHECK_ATTRIBUTE,
+    Check,
+    EarlierLabMissing,
+    FaultMissed,
+    NotStarted,
+    PromiseBroken,
+)
+from harness.grading.result import CheckResult, result_data
+from harness.grading.words import broken_text, not_started_text, ours_text
+from harness.impl import UnknownImpl, find_impl
+from harness.records import Verdict
+
+#: How often a check may end without a verdict on the learner's code before that is reported.
+TRIES = 2
+
+RESULT = pytest.StashKey[CheckResult]()
+RESULTS = pytest.StashKey[dict[str, CheckResult]]()
+STARTED = pytest.StashKey[float]()
+
+
+class Ours(Exception):
+    """A check ended void or with an error of the harness; the text says why."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--impl`, `--spawn` and `--result`."""
+    group = parser.getgroup("interrupted", "graded checks")
+    group.addoption(
+        "--impl", default="labs", help="whose code is checked: labs, solutions, or a folder"
+    )
+    group.addoption(
+        "--spawn", action="store_true", help="start a fresh interpreter for each client"
+    )
+    group.addoption("--result", metavar="FILE", help="write the result as JSON after every check")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse an unknown implementation before anything is collected."""
+    config.stash[RESULTS] = {}
+    config.stash[STARTED] = time.perf_counter()
+    try:
+        find_impl(config.getoption("--impl"))
+    except UnknownImpl as problem:
+        raise pytest.UsageError(str(problem)) from None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Put every collected check into the result as not yet run."""
+    for item in session.items:
+        check = check_of(item)
+        if check is not None:
+            lab = lab_of(item.path)
+            session.config.stash[RESULTS][item.nodeid] = _result(
+                item, lab, check, Verdict.SKIP, message="not run yet"
+            )
+
+
+@pytest.fixture(scope="session")
+def workshop() -> Iterator[Any]:
+    """One workshop for the whole session."""
+    from harness.workshop import open_workshop
+
+    with open_workshop() as opened:
+        yield opened
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, workshop: Any) -> Bench:
+    """Return the bench of this check: its lab, and whose code is checked."""
+    impl = find_impl(request.config.getoption("--impl"))
+    check = check_of(request.node) or Check(request.node.name, "", 0)
+    return Bench(workshop, impl, lab_of(request.node.path), check)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a check, up to twice when it ends without a verdict, and keep its result."""
+    check = check_of(pyfuncitem)
+    if check is None:
+        return None
+    lab = lab_of(pyfuncitem.path)
+    started = time.perf_counter()
+    for attempt in range(TRIES):
+        verdict, message, evidence, problem = _play(pyfuncitem, lab)
+        if verdict not in (Verdict.VOID, Verdict.ERROR) or attempt == TRIES - 1:
+            break
+    result = _result(
+        pyfuncitem, lab, check, verdict, message=message, evidence=evidence,
+        duration_s=time.perf_counter() - started,
+    )  # fmt: skip
+    pyfuncitem.stash[RESULT] = result
+    pyfuncitem.config.stash[RESULTS][pyfuncitem.nodeid] = result
+    _write(pyfuncitem.config)
+    if verdict is Verdict.SKIP:
+        pytest.skip(message)
+    if problem is not None:
+        raise problem
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Show a check's own words instead of a traceback into the harness."""
+    report = yield
+    result = item.stash.get(RESULT, None)
+    if call.when == "call" and result is not None and report.failed:
+        head = f"{result.verdict.upper()}  lab {result.lab}: {result.title}"
+        report.longrepr = f"{head}\n{result.message}"
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the result file a last time."""
+    _write(session.config)
+
+
+def check_of(item: Any) -> Check | None:
+    """Return the words of a graded check, or None for any other test."""
+    return getattr(getattr(item, "function", None), CHECK_ATTRIBUTE, None)
+
+
+def lab_of(path: Path) -> Lab:
+    """Return the lab in whose folder a check's file is.
+
+    Raises:
+        LookupError: If the file is in no lab folder.
+    """
+    for lab in COURSE:
+        if lab.folder in path.parts:
+            return lab
+    raise LookupError(f"{path} is in no lab folder: a graded check belongs into labs/labNN_*/")
+
+
+def _play(
+    item: pytest.Function, lab: Lab
+) -> tuple[Verdict, str, dict[str, Any], BaseException | None]:
+    """Run the check once and turn how it ended into a verdict."""
+    arguments = {name: item.funcargs[name] for name in item._fixtureinfo.argnames}
+    repeat = repeat_command(item, lab)
+    try:
+        item.obj(**arguments)
+    except PromiseBroken as broken:
+        evidence = {"findings": [asdict(finding) for finding in broken.findings]}
+        return Verdict.FAIL, broken_text(broken, repeat), evidence, broken
+    except NotStarted as problem:
+        return Verdict.FAIL, not_started_text(lab, problem), {"not_started": True}, problem
+    except EarlierLabMissing as missing:
+        return Verdict.SKIP, str(missing), {"missing_lab": missing.number}, None
+    except FaultMissed as missed:
+        return Verdict.VOID, ours_text("void", missed, repeat), {}, Ours(str(missed))
+    except Exception as problem:
+        return Verdict.ERROR, ours_text("error", problem, repeat), {}, problem
+    return Verdict.PASS, "", {}, None
+
+
+def repeat_command(item: pytest.Item, lab: Lab) -> str:
+    """Return the one command that repeats this check."""
+    impl = item.config.getoption("--impl")
+    option = "" if impl == "labs" else f" --impl {impl}"
+    return f"uv run lab check {lab.number} -k {item.name.removeprefix('test_')}{option}"
+
+
+def _result(
+    item: pytest.Item,
+    lab: Lab,
+    check: Check,
+    verdict: Verdict,
+    *,
+    message: str = "",
+    evidence: dict[str, Any] | None = None,
+    duration_s: float = 0.0,
+) -> CheckResult:
+    name = item.name.removeprefix("test_")
+    points = check.points if verdict is Verdict.PASS else 0
+    return CheckResult(
+        lab.number, f"{lab.folder}.{name}", check.title, check.promise, verdict, points, check.points,
+        message, evidence or {}, repeat_command(item, lab), duration_s,
+    )  # fmt: skip
+
+
+def _write(config: pytest.Config) -> None:
+    name = config.getoption("--result")
+    if name and config.stash[RESULTS]:
+        from harness.report.data import write_json
+
+        duration_s = time.perf_counter() - config.stash[STARTED]
+        data = result_data(config.getoption("--impl"), config.stash[RESULTS].values(), duration_s)
+        write_json(Path(name), data)

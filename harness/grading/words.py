@@ -1,0 +1,65 @@
+"""The words of a failed check, as plain text: the same in pytest, in `lab check` and in a result file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.course import Lab
+from harness.grading.check import NotStarted, PromiseBroken
+from harness.records import Finding
+
+#: Width of the label column.
+LABEL = 14
+
+
+def broken_text(broken: PromiseBroken, repeat: str) -> str:
+    """Say what was done, expected and seen, which promise broke, the likely cause, what to do next."""
+    parts = [finding_text(finding) for finding in broken.findings]
+    if broken.output:
+        parts.append(_line("printed", "\n".join(broken.output)))
+    parts.append(_line("again", repeat))
+    return "\n".join(parts)
+
+
+def finding_text(finding: Finding) -> str:
+    """Return one finding's lines."""
+    lines = [
+        _line("promise", finding.promise),
+        _line("did", finding.did),
+        _line("expected", finding.expected),
+        _line("seen", finding.seen),
+    ]
+    if finding.cause:
+        lines.append(_line("likely cause", finding.cause))
+    if finding.read:
+        lines.append(_line("read", finding.read))
+    return "\n".join(lines)
+
+
+def not_started_text(lab: Lab, problem: NotStarted) -> str:
+    """Tell a learner who has not begun what the first step is."""
+    return "\n".join([
+        f"Lab {lab.number} is not started yet. That is fine: this is where it begins.",
+        f"  1. Read labs/{lab.folder}/README.md: the lesson, about {lab.minutes} minutes with the work.",
+        f"  2. Open labs/{lab.file} and replace the line that raises NotImplementedError.",
+        f"  3. Run `uv run lab check {lab.number}` again; `uv run lab hint {lab.number}` nudges.",
+    ])  # fmt: skip
+
+
+def ours_text(verdict: str, problem: BaseException, repeat: str) -> str:
+    """Say that a check ended without a verdict on the learner's code."""
+    return "\n".join([
+        f"This check ended with `{verdict}`: that is the kit's doing, not yours, and it was tried twice.",
+        _line("reason", f"{type(problem).__name__}: {problem}"),
+        _line("again", repeat),
+        _line("next step", "run `uv run lab doctor`; if that finds nothing, report this text"),
+    ])  # fmt: skip
+
+
+def steps(texts: Sequence[str]) -> str:
+    """Join what the harness did into one numbered story."""
+    return "; ".join(f"({n}) {text}" for n, text in enumerate(texts, 1))
+
+
+def _line(label: str, value: str) -> str:
+    return f"  {label + ':':<{LABEL}}" + value.replace("\n", "\n" + " " * (LABEL + 2))
