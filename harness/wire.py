@@ -252,7 +252,7 @@ def fatal(sqlstate: str, text: str) -> bytes:
 #: The innermost line of a notice's context: the function that raised it. The server writes it, so a
 #: learner's own RAISE cannot say it came from a function in the harness's schema. An odd name of
 #: the learner's would be quoted, and no quote may stand before the match.
-_FROM_WITNESS = re.compile(r'[^"\n]* lab\.\w+\(')
+_FROM_WITNESS = re.compile(r'[^"\n]* witness\.\w+\(')
 _OPERATIONS = frozenset({"insert", "update", "delete", "truncate"})
 
 
