@@ -2,12 +2,8 @@
 
 A check is a pytest function in `labs/labNN_*/test_*.py`, marked with `@check`. It plays a scene with
 the learner's code as a client process and raises `PromiseBroken` with a finding when a promise is
-broken. Import the two names from here:
+broken. A file of checks imports two names:
 
-    from harness.grading import Bench, check
+    from harness.grading.bench import Bench
+    from harness.grading.check import check
 """
-
-from harness.grading.bench import Bench
-from harness.grading.check import check
-
-__all__ = ["Bench", "check"]

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from harness.course import COURSE, Lab
-from harness.grading.bench import Bench
 from harness.grading.check import (
     CHECK_ATTRIBUTE,
     Check,
@@ -88,8 +87,10 @@ def workshop() -> Iterator[Any]:
 
 
 @pytest.fixture
-def bench(request: pytest.FixtureRequest, workshop: Any) -> Bench:
+def bench(request: pytest.FixtureRequest, workshop: Any) -> Any:
     """Return the bench of this check: its lab, and whose code is checked."""
+    from harness.grading.bench import Bench
+
     impl = find_impl(request.config.getoption("--impl"))
     check = check_of(request.node) or Check(request.node.name, "", 0)
     return Bench(workshop, impl, lab_of(request.node.path), check)
