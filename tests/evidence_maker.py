@@ -21,7 +21,7 @@ def correct_evidence(
         xid = first_xid + number
         items = scenario.approval[number * scenario.chunk_size :][: scenario.chunk_size]
         for position, item in enumerate(items, checkpoint):
-            old = orders[item.order_id]
+            old = OrderRow(item.order_id, scenario.tenant, item.qty, "pending", item.revision)
             new = replace(old, state="cancelled", revision=old.revision + 1)
             orders[item.order_id] = new
             changes.append(change(xid, "orders", old, new))
