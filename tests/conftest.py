@@ -17,14 +17,14 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def session_laboratory(server: Server) -> Iterator[Laboratory]:
-    """The one database of this test process; tests ask for `laboratory`, which is it, emptied."""
+def laboratory(server: Server) -> Iterator[Laboratory]:
+    """The one database of this test process. It may hold rows of an earlier test: see `clean`."""
     with open_laboratory(server) as opened:
         yield opened
 
 
 @pytest.fixture
-def laboratory(session_laboratory: Laboratory) -> Laboratory:
-    """A clean database: no rows, no learner sessions."""
-    session_laboratory.clear()
-    return session_laboratory
+def clean(laboratory: Laboratory) -> Laboratory:
+    """The laboratory without rows, learner sessions or prepared transactions."""
+    laboratory.clear()
+    return laboratory
