@@ -49,6 +49,16 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)  # it ended before the kernel was asked
 
 
+def child_signal() -> tuple[int, int]:
+    """Return a pipe whose first descriptor becomes readable whenever a child of this process ends."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    return reading, writing
+
+
 def descendants(pid: int) -> list[int]:
     """Return every process below `pid`, parents first. Some may be gone or new by the time you look."""
     if not _CHILDREN_FILE:

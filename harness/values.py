@@ -18,7 +18,6 @@ float, str, list, dict and `Seen`, and refuses everything else with `BadValue`.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
@@ -38,32 +37,34 @@ class BadValue(Exception):
     """A value cannot travel: too large, too deep, circular, or not in the encoding. The text says which."""
 
 
-def encode(value: Any, *, bytes_max: int = limits.CLIENT_RESULT_BYTES) -> str:
-    """Return `value` as one line of JSON, at most `bytes_max` long.
+def too_large(bytes_max: int = limits.CLIENT_RESULT_BYTES) -> BadValue:
+    """Return the error for a value that is larger than `bytes_max`."""
+    return BadValue(f"the value is larger than {bytes_max:,} bytes")
+
+
+def encode(value: Any, *, bytes_max: int = limits.CLIENT_RESULT_BYTES) -> Any:
+    """Return what JSON can hold for `value`, about `bytes_max` bytes of text at most.
 
     Raises:
         BadValue: If it is larger, nested deeper than `limits.CLIENT_RESULT_DEPTH`, or circular.
     """
-    text = json.dumps(_Encoder(bytes_max).encode(value, 0), separators=(",", ":"), allow_nan=False)
-    if len(text) > bytes_max:
-        raise BadValue(f"the value is larger than {bytes_max:,} bytes")
-    return text
+    return _Encoder(bytes_max).encode(value, 0)
 
 
-def decode_arguments(text: str) -> Any:
-    """Return the value of `text`, with tuples, times and the contract's classes rebuilt."""
-    return _decode(json.loads(text), _ARGUMENT_MAKERS)
+def decode_arguments(data: Any) -> Any:
+    """Return the value that `encode` made `data` of, with tuples, times and contract classes."""
+    return _decode(data, _ARGUMENT_MAKERS)
 
 
-def decode_result(text: str | bytes) -> Any:
-    """Return the value of `text`, which nobody vouches for.
+def decode_result(data: Any) -> Any:
+    """Return the value in `data`, parsed JSON that nobody vouches for.
 
     Raises:
         BadValue: If it is not in the encoding.
     """
     try:
-        return _decode(json.loads(text), _RESULT_MAKERS)
-    except (ValueError, TypeError, RecursionError) as error:
+        return _decode(data, _RESULT_MAKERS)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BadValue(f"not a value: {type(error).__name__}: {str(error)[:200]}") from None
 
 
@@ -86,10 +87,12 @@ class _Encoder:
         """Return what JSON can hold for `value`; subclasses of the plain types become plain."""
         self._spend(1)
         if depth > limits.CLIENT_RESULT_DEPTH:
-            raise BadValue(f"the value is nested deeper than {limits.CLIENT_RESULT_DEPTH}, or contains itself")
+            raise BadValue(
+                f"the value is nested deeper than {limits.CLIENT_RESULT_DEPTH}, or contains itself"
+            )
         if value is None or value is True or value is False:
             return value
-        if isinstance(value, str) and not isinstance(value, type):
+        if isinstance(value, str):
             return self._text(str.__str__(value))
         if isinstance(value, int):
             return self._integer(int.__index__(value))
@@ -100,7 +103,9 @@ class _Encoder:
         if isinstance(value, (list, tuple, set, frozenset, range)):
             return self._collection(value, depth)
         if isinstance(value, Mapping):
-            pairs = [[self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in value.items()]
+            pairs = [
+                [self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in value.items()
+            ]
             return {"dict": pairs}
         if isinstance(value, timedelta):
             return {"timedelta": [value.days, value.seconds, value.microseconds]}
@@ -113,7 +118,7 @@ class _Encoder:
     def _spend(self, byte_count: int) -> None:
         self._bytes_left -= byte_count
         if self._bytes_left < 0:
-            raise BadValue(f"the value is larger than {self._bytes_max:,} bytes")
+            raise too_large(self._bytes_max)
 
     def _text(self, text: str) -> str:
         self._spend(len(text))

@@ -1,0 +1,122 @@
+"""How a client is born: from the warden's fork to its first instruction.
+
+Between the two lies everything that must not leak from the kit into a client: descriptors, signal
+handlers, environment variables, the current folder. What runs then depends on the plan's `mode`:
+
+* `calls` and `program` run `harness.child`, right in the fork (psycopg is imported already) or, with
+  `spawn`, in a fresh interpreter.
+* `command` becomes any program, in any language.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from harness import limits, processes
+from harness.course import ROOT
+
+#: The descriptor that a client in call mode talks to the harness on, after 0, 1 and 2.
+CALLS_FD = 3
+#: In spawn mode the plan reaches the fresh interpreter in this variable.
+PLAN_VARIABLE = "INTERRUPTED_PLAN"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A new client, and the ends of its output pipes to read from."""
+
+    pid: int
+    stdout_fd: int
+    stderr_fd: int
+
+
+def start_client(plan: dict[str, Any], cwd: str, calls_fd: int | None) -> Started:
+    """Fork a client that follows `plan` in the folder `cwd`; `calls_fd` is closed here and kept there."""
+    stdout_fd, stdout = os.pipe()
+    stderr_fd, stderr = os.pipe()
+    warden_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _be_client(
+            plan, cwd, [os.open(os.devnull, os.O_RDONLY), stdout, stderr, calls_fd], warden_pid
+        )
+    for fd in (stdout, stderr, calls_fd):
+        if fd is not None:
+            os.close(fd)
+    return Started(pid, stdout_fd, stderr_fd)
+
+
+def _be_client(plan: dict[str, Any], cwd: str, fds: list[int | None], warden_pid: int) -> NoReturn:
+    code = 126
+    try:
+        os.setsid()
+        processes.die_with_parent(warden_pid)
+        _take_descriptors(fds)
+        _reset_signals()
+        environment = {"HOME": cwd, "TMPDIR": cwd, **plan["env"]}
+        os.chdir(plan["cwd"] if plan["mode"] == "command" else cwd)
+        # No ~/.pgpass and no shared /tmp, unless the plan says so.
+        os.environ.clear()
+        os.environ.update(environment)
+        caps = plan["limits"]
+        # A runtime with a garbage collector of its own (Java, Go, Node) reserves far more address
+        # space than it uses, so a foreign command has only the limit on resident memory.
+        address_bytes = caps["memory_bytes"] + limits.CLIENT_ADDRESS_SLACK_BYTES
+        processes.restrict(caps["cpu_s"], None if plan["mode"] == "command" else address_bytes)
+        _run(plan)
+        code = 0
+    except FileNotFoundError as error:
+        os.write(2, f"no such program: {error.filename or plan['command'][0]}\n".encode())
+        code = 127
+    except BaseException as error:
+        os.write(2, f"the client could not be started: {error!r}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def _run(plan: dict[str, Any]) -> None:
+    if plan["mode"] == "command":
+        signal.signal(
+            signal.SIGPIPE, signal.SIG_DFL
+        )  # Python ignores both; a program expects neither
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        os.execvp(plan["command"][0], plan["command"])
+    if plan["spawn"]:
+        if plan["mode"] == "calls":
+            os.set_inheritable(CALLS_FD, True)
+        os.environ[PLAN_VARIABLE] = json.dumps(plan)
+        os.environ["PYTHONPATH"] = str(ROOT)
+        os.execv(sys.executable, [sys.executable, "-m", "harness.child"])
+    from harness import child  # the fork server has imported it
+
+    gc.unfreeze()
+    child.run(plan)
+
+
+def _take_descriptors(fds: list[int | None]) -> None:
+    """Make `fds` the descriptors 0, 1, ...; close every other one."""
+    kept = [fd for fd in fds if fd is not None]
+    # First out of the way, so that no dup2 overwrites one that is still needed.
+    moved = [_above(fd, len(kept)) for fd in kept]
+    for target, fd in enumerate(moved):
+        os.dup2(fd, target, inheritable=target <= 2)
+    os.closerange(len(kept), os.sysconf("SC_OPEN_MAX"))
+
+
+def _above(fd: int, floor: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, floor)
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
