@@ -1,14 +1,20 @@
-"""Lab 8: Decompose before dispatch.
+"""Lab 8: decompose before dispatch.
 
-The lesson is in README.md beside this file. The tables are in labs/schema.sql.
+A parent's payload is a list that only its worker has read. Here it becomes rows, so that everybody
+can read what there is to do. The lesson is in README.md beside this file, the tables are in
+../schema.sql.
+
+Check your work with:  uv run lab check 8
 """
 
 from __future__ import annotations
 
-from psycopg import Connection
+import psycopg
+
+from harness.contract import UnknownParent  # noqa: F401  (you will need it)
 
 
-def decompose(conn: Connection, parent_id: str) -> int:
+def decompose(conn: psycopg.Connection, parent_id: str) -> int:
     """Make one durable child row of every event of a parent, once.
 
     The events are the list under `events` in the parent's payload. The first has sequence 0. An event
@@ -31,5 +37,8 @@ def decompose(conn: Connection, parent_id: str) -> int:
     Raises:
         UnknownParent: No parent has this ID.
     """
-    # TODO
-    raise NotImplementedError("lab08: decompose is still to be written")
+    # TODO: In one transaction, read the parent ... and what if two callers read it at once?
+    # TODO: Make a row of every event, also of those that nobody can process.
+    # TODO: Set `total` and `decomposed_at`. When, so that nobody sees the mark without the rows?
+    # TODO: What if there is no list of events?
+    raise NotImplementedError("lab08: decompose")

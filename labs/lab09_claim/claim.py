@@ -1,18 +1,23 @@
-"""Lab 9: Claim in bounds.
+"""Lab 9: claim in bounds.
 
-The lesson is in README.md beside this file. The tables are in labs/schema.sql.
+A worker takes a few units of work, for a limited time. The lesson is in README.md beside this file,
+the tables are in ../schema.sql.
+
+Check your work with:  uv run lab check 9
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from psycopg import Connection
+import psycopg
 
 from harness.contract import ClaimedChild
 
 
-def claim(conn: Connection, parent_id: str, limit: int, lease: timedelta) -> list[ClaimedChild]:
+def claim(
+    conn: psycopg.Connection, parent_id: str, limit: int, lease: timedelta
+) -> list[ClaimedChild]:
     """Claim up to `limit` children of a parent for this worker.
 
     A child can be claimed when it is open (not processed, failed or skipped) and has no live claim. A
@@ -32,5 +37,7 @@ def claim(conn: Connection, parent_id: str, limit: int, lease: timedelta) -> lis
         The claimed children, lowest sequences first. `attempts` counts this claim, so a first claim
         has 1. The list is empty when nothing can be claimed or the parent is unknown.
     """
-    # TODO
-    raise NotImplementedError("lab09: claim is still to be written")
+    # TODO: Which rows can be claimed? Whose clock says when a claim has ended?
+    # TODO: Choose at most `limit` of them. What should happen to a row that a rival is choosing right now?
+    # TODO: Stamp exactly the chosen rows, count the attempt, and return them in order.
+    raise NotImplementedError("lab09: claim")

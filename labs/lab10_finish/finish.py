@@ -1,19 +1,23 @@
-"""Lab 10: Finish one way.
+"""Lab 10: finish one way.
 
-The lesson is in README.md beside this file. The tables are in labs/schema.sql. Your earlier labs are
-at hand: `from ..lab09_claim.claim import claim`.
+A unit of work ends once, together with its effect. The lesson is in README.md beside this file, the
+tables are in ../schema.sql.
+
+Check your work with:  uv run lab check 10
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from psycopg import Connection
+import psycopg
 
 from harness.contract import Outcome
 
+from ..lab09_claim.claim import claim  # noqa: F401  (you will need it)
 
-def finish(conn: Connection, child_id: int, outcome: Outcome) -> bool:
+
+def finish(conn: psycopg.Connection, child_id: int, outcome: Outcome) -> bool:
     """End a child, once.
 
     The child gets the time stamp of its state (`processed_at`, `failed_at` or `skipped_at`) and the
@@ -34,11 +38,13 @@ def finish(conn: Connection, child_id: int, outcome: Outcome) -> bool:
     Raises:
         ValueError: The outcome has another state. Nothing changes.
     """
-    # TODO
-    raise NotImplementedError("lab10: finish is still to be written")
+    # TODO: Refuse an outcome that is none of the three.
+    # TODO: End the child, if it is still open. How do you learn that it was not?
+    # TODO: When does the effect belong to this call, and in which transaction?
+    raise NotImplementedError("lab10: finish")
 
 
-def process(conn: Connection, parent_id: str, limit: int, lease: timedelta) -> list[int]:
+def process(conn: psycopg.Connection, parent_id: str, limit: int, lease: timedelta) -> list[int]:
     """Claim children of a parent, decide how each ends, and end it.
 
     A subject that is not in `subjects` makes a child skipped, with 'unknown local subject'. Else a
@@ -58,5 +64,5 @@ def process(conn: Connection, parent_id: str, limit: int, lease: timedelta) -> l
         The IDs of the children that this call ended; empty when nothing could be claimed or the
         parent is unknown.
     """
-    # TODO
-    raise NotImplementedError("lab10: process is still to be written")
+    # TODO: Claim, then decide and end each child. Where does one transaction end and the next begin?
+    raise NotImplementedError("lab10: process")

@@ -1,19 +1,24 @@
-"""Lab 11: Resume from the ledger.
+"""Lab 11: resume from the ledger.
 
-The lesson is in README.md beside this file. The tables are in labs/schema.sql. Your earlier labs are
-at hand: `from ..lab08_decompose.decompose import decompose`.
+A parent that stopped in the middle is continued from its rows. The lesson is in README.md beside
+this file, the tables are in ../schema.sql.
+
+Check your work with:  uv run lab check 11
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from psycopg import Connection
+import psycopg
 
 from harness.contract import ParentStep
 
+from ..lab08_decompose.decompose import decompose  # noqa: F401  (you will need it)
+from ..lab10_finish.finish import process  # noqa: F401  (and this, or what it is made of)
 
-def resumable(conn: Connection) -> list[ParentStep]:
+
+def resumable(conn: psycopg.Connection) -> list[ParentStep]:
     """List the parents that still need work, each with its next step.
 
     A completed parent needs none. Of the others, a parent that has been decomposed is dispatched from
@@ -26,11 +31,11 @@ def resumable(conn: Connection) -> list[ParentStep]:
     Returns:
         One step a parent, in any order. `action` is 'decompose' or 'dispatch'.
     """
-    # TODO
-    raise NotImplementedError("lab11: resumable is still to be written")
+    # TODO: Which column says that a parent is over? Which says that it has a ledger?
+    raise NotImplementedError("lab11: resumable")
 
 
-def run_parent(conn: Connection, parent_id: str, limit: int, lease: timedelta) -> None:
+def run_parent(conn: psycopg.Connection, parent_id: str, limit: int, lease: timedelta) -> None:
     """Bring a parent as far as this worker can.
 
     A parent without a ledger is decomposed first; one with a ledger is never parsed again. Then chunk
@@ -49,5 +54,7 @@ def run_parent(conn: Connection, parent_id: str, limit: int, lease: timedelta) -
     Raises:
         UnknownParent: No parent has this ID.
     """
-    # TODO
-    raise NotImplementedError("lab11: run_parent is still to be written")
+    # TODO: Make sure that there is a ledger.
+    # TODO: Chunk after chunk, until nothing can be claimed.
+    # TODO: Complete the parent. Who may say that every child has ended?
+    raise NotImplementedError("lab11: run_parent")

@@ -1,16 +1,19 @@
-"""Lab 12: Reconcile the counters.
+"""Lab 12: reconcile the counters.
 
-The lesson is in README.md beside this file. The tables are in labs/schema.sql.
+The parent's counters follow the rows, and never the other way round. The lesson is in README.md
+beside this file, the tables are in ../schema.sql.
+
+Check your work with:  uv run lab check 12
 """
 
 from __future__ import annotations
 
-from psycopg import Connection
+import psycopg
 
-from harness.contract import Reconciliation
+from harness.contract import Reconciliation, Totals, UnknownParent  # noqa: F401  (you will need them)
 
 
-def reconcile(conn: Connection, parent_id: str, dry_run: bool = True) -> Reconciliation:
+def reconcile(conn: psycopg.Connection, parent_id: str, dry_run: bool = True) -> Reconciliation:
     """Compare a parent's counters with its child rows and, on request, repair the counters.
 
     The counters are `total`, `processed`, `failed` and `skipped`; `complete` means that `completed_at`
@@ -31,5 +34,7 @@ def reconcile(conn: Connection, parent_id: str, dry_run: bool = True) -> Reconci
     Raises:
         UnknownParent: No parent has this ID.
     """
-    # TODO
-    raise NotImplementedError("lab12: reconcile is still to be written")
+    # TODO: Read the counters and count the rows, both at the same moment.
+    # TODO: What may a dry run not do, not even for an instant?
+    # TODO: Repair the parent. What if a worker completes it while you write?
+    raise NotImplementedError("lab12: reconcile")

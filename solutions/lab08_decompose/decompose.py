@@ -10,7 +10,7 @@ set is visible, so there is nothing to repair after a kill: either all of it is 
 
 from __future__ import annotations
 
-from psycopg import Connection
+import psycopg
 
 from harness.contract import UnknownParent
 
@@ -23,53 +23,59 @@ from harness.contract import UnknownParent
 # `on conflict` is for rows that an older program left behind without the mark: the mark decides, so
 # the set is completed. It cannot hide a second set, because the unique key is what it relies on.
 INSERT_CHILDREN = """
-    insert into child_work (parent_id, sequence, event, skipped_at, outcome)
-    select p.parent_id, e.position - 1, e.event, case when r.reason is not null then now() end, r.reason
-    from parent_work p
-    cross join lateral jsonb_array_elements(p.payload -> 'events') with ordinality as e (event, position)
-    cross join lateral (
-        select case
-            when jsonb_typeof(e.event) <> 'object' then 'the event is not an object'
-            when jsonb_typeof(e.event -> 'subject') is distinct from 'string'
-                then 'the event has no subject that is a string'
-            when jsonb_typeof(e.event -> 'occurred_at') is distinct from 'string'
-                then 'the event has no occurred_at that is a string'
-        end as reason
-    ) as r
-    where p.parent_id = %s
-    on conflict (parent_id, sequence) do nothing
+    INSERT INTO child_work (parent_id, sequence, event, skipped_at, outcome)
+    SELECT p.parent_id, e.position - 1, e.event, CASE WHEN r.reason IS NOT NULL THEN now() END, r.reason
+    FROM parent_work p
+    CROSS JOIN LATERAL jsonb_array_elements(p.payload -> 'events') WITH ORDINALITY AS e (event, position)
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN jsonb_typeof(e.event) <> 'object' THEN 'the event is not an object'
+            WHEN jsonb_typeof(e.event -> 'subject') IS DISTINCT FROM 'string'
+                THEN 'the event has no subject that is a string'
+            WHEN jsonb_typeof(e.event -> 'occurred_at') IS DISTINCT FROM 'string'
+                THEN 'the event has no occurred_at that is a string'
+        END AS reason
+    ) AS r
+    WHERE p.parent_id = %s
+    ON CONFLICT (parent_id, sequence) DO NOTHING
 """
 
 # Counted, not remembered: the total is the number of rows that are really there.
 MARK_DECOMPOSED = """
-    update parent_work p
-    set total = (select count(*) from child_work c where c.parent_id = p.parent_id),
+    UPDATE parent_work p
+    SET total = (SELECT count(*) FROM child_work c WHERE c.parent_id = p.parent_id),
         decomposed_at = now()
-    where p.parent_id = %s
+    WHERE p.parent_id = %s
 """
 
 # A legacy parent may carry an earlier failure. That is history, so the new reason is added to it.
 END_WITHOUT_CHILDREN = """
-    update parent_work
-    set failed_at = coalesce(failed_at, now()),
+    UPDATE parent_work
+    SET failed_at = coalesce(failed_at, now()),
         completed_at = now(),
         failure = concat_ws('; ', failure, 'the payload has no list of events')
-    where parent_id = %s
+    WHERE parent_id = %s
 """
 
 
-def decompose(conn: Connection, parent_id: str) -> int:
-    """Make one child row of every event of the parent, once, and return how many children there are."""
+def decompose(conn: psycopg.Connection, parent_id: str) -> int:
+    """Make one child row of every event of the parent, once, and return how many children there are.
+
+    A payload without a list of events ends the parent instead, and the answer is 0.
+
+    Raises:
+        UnknownParent: If no parent has this ID.
+    """
     with conn.transaction():
         # The lock is what makes two at once safe. The second waits here, and what it reads when the
         # first is done is the new row, with the mark.
         parent = conn.execute(
             """
-            select decomposed_at is not null or completed_at is not null,
-                   coalesce(jsonb_typeof(payload -> 'events') = 'array', false)
-            from parent_work
-            where parent_id = %s
-            for update
+            SELECT decomposed_at IS NOT NULL OR completed_at IS NOT NULL,
+                   coalesce(jsonb_typeof(payload -> 'events') = 'array', FALSE)
+            FROM parent_work
+            WHERE parent_id = %s
+            FOR UPDATE
             """,
             (parent_id,),
         ).fetchone()
@@ -84,6 +90,6 @@ def decompose(conn: Connection, parent_id: str) -> int:
             conn.execute(END_WITHOUT_CHILDREN, (parent_id,))
         # From the rows again, not from `total`: that column is a projection, and it may be stale.
         (children,) = conn.execute(
-            "select count(*) from child_work where parent_id = %s", (parent_id,)
+            "SELECT count(*) FROM child_work WHERE parent_id = %s", (parent_id,)
         ).fetchone()
         return children

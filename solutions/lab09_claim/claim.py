@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from psycopg import Connection
+import psycopg
 
 from harness.contract import ClaimedChild
 
@@ -30,33 +30,35 @@ from harness.contract import ClaimedChild
 # The clock is the server's: workers' clocks disagree. And it is `clock_timestamp()`: `now()` stands
 # still in a transaction, so inside a long one a new claim would be born old.
 CLAIM = """
-    with chosen as materialized (
-        select child_id
-        from child_work
-        where parent_id = %(parent_id)s
-          and processed_at is null
-          and failed_at is null
-          and skipped_at is null
-          and (processing_started_at is null
-               or processing_started_at <= clock_timestamp() - %(lease)s)
-        order by sequence
-        limit %(limit)s
-        for update skip locked
-    ), claimed as (
-        update child_work c
-        set processing_started_at = clock_timestamp(),
+    WITH chosen AS MATERIALIZED (
+        SELECT child_id
+        FROM child_work
+        WHERE parent_id = %(parent_id)s
+          AND processed_at IS NULL
+          AND failed_at IS NULL
+          AND skipped_at IS NULL
+          AND (processing_started_at IS NULL
+               OR processing_started_at <= clock_timestamp() - %(lease)s)
+        ORDER BY sequence
+        LIMIT %(limit)s
+        FOR UPDATE SKIP LOCKED
+    ), claimed AS (
+        UPDATE child_work c
+        SET processing_started_at = clock_timestamp(),
             attempts = attempts + 1
-        from chosen
-        where c.child_id = chosen.child_id
-        returning c.child_id, c.sequence, c.event, c.attempts
+        FROM chosen
+        WHERE c.child_id = chosen.child_id
+        RETURNING c.child_id, c.sequence, c.event, c.attempts
     )
-    select child_id, sequence, event, attempts
-    from claimed
-    order by sequence  -- an UPDATE returns its rows in any order
+    SELECT child_id, sequence, event, attempts
+    FROM claimed
+    ORDER BY sequence  -- an UPDATE returns its rows in any order
 """
 
 
-def claim(conn: Connection, parent_id: str, limit: int, lease: timedelta) -> list[ClaimedChild]:
+def claim(
+    conn: psycopg.Connection, parent_id: str, limit: int, lease: timedelta
+) -> list[ClaimedChild]:
     """Claim up to `limit` children of the parent that are open and free, lowest sequences first."""
     rows = conn.execute(CLAIM, {"parent_id": parent_id, "limit": limit, "lease": lease})
     return [ClaimedChild(*row) for row in rows]

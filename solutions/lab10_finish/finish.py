@@ -15,7 +15,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from psycopg import Connection
+import psycopg
 
 from harness.contract import Outcome
 
@@ -27,26 +27,33 @@ STATES = ("processed", "failed", "skipped")
 # statement and its COMMIT waits for the row, then checks the guard again on the new row, and finds
 # that it lost.
 END_CHILD = """
-    update child_work
-    set processed_at = case when %(state)s = 'processed' then clock_timestamp() end,
-        failed_at = case when %(state)s = 'failed' then clock_timestamp() end,
-        skipped_at = case when %(state)s = 'skipped' then clock_timestamp() end,
+    UPDATE child_work
+    SET processed_at = CASE WHEN %(state)s = 'processed' THEN clock_timestamp() END,
+        failed_at = CASE WHEN %(state)s = 'failed' THEN clock_timestamp() END,
+        skipped_at = CASE WHEN %(state)s = 'skipped' THEN clock_timestamp() END,
         outcome = %(reason)s
-    where child_id = %(child_id)s
-      and processed_at is null
-      and failed_at is null
-      and skipped_at is null
-    returning parent_id, sequence, event
+    WHERE child_id = %(child_id)s
+      AND processed_at IS NULL
+      AND failed_at IS NULL
+      AND skipped_at IS NULL
+    RETURNING parent_id, sequence, event
 """
 
 INSERT_EFFECT = """
-    insert into event_effects (parent_id, sequence, subject, occurred_at)
-    values (%s, %s, %s, %s)
+    INSERT INTO event_effects (parent_id, sequence, subject, occurred_at)
+    VALUES (%s, %s, %s, %s)
 """
 
 
-def finish(conn: Connection, child_id: int, outcome: Outcome) -> bool:
-    """End the child with this outcome and tell whether this call was the one that did it."""
+def finish(conn: psycopg.Connection, child_id: int, outcome: Outcome) -> bool:
+    """End the child with this outcome, with its effect if it is processed.
+
+    Returns:
+        True if this call was the one that ended it; False if it had ended before or does not exist.
+
+    Raises:
+        ValueError: If the outcome has another state than the three. Nothing is changed.
+    """
     if outcome.state not in STATES:
         raise ValueError(f"state is {outcome.state!r}, not one of {', '.join(STATES)}")
     reason = None if outcome.state == "processed" else outcome.reason
@@ -63,7 +70,7 @@ def finish(conn: Connection, child_id: int, outcome: Outcome) -> bool:
     return True  # after the block: by now the commit has been answered
 
 
-def process(conn: Connection, parent_id: str, limit: int, lease: timedelta) -> list[int]:
+def process(conn: psycopg.Connection, parent_id: str, limit: int, lease: timedelta) -> list[int]:
     """Claim up to `limit` children, decide and end each, and return those that this call ended.
 
     Every child has its own transaction. A worker that is killed at the tenth keeps the nine before
@@ -76,9 +83,9 @@ def process(conn: Connection, parent_id: str, limit: int, lease: timedelta) -> l
     return ended
 
 
-def decide(conn: Connection, event: dict[str, Any]) -> Outcome:
+def decide(conn: psycopg.Connection, event: dict[str, Any]) -> Outcome:
     """Judge an event that decomposition found well-formed: the subject first, then the time."""
-    known = conn.execute("select 1 from subjects where subject = %s", (event["subject"],))
+    known = conn.execute("SELECT 1 FROM subjects WHERE subject = %s", (event["subject"],))
     if known.fetchone() is None:
         return Outcome("skipped", "unknown local subject")
     try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from psycopg import Connection
+import psycopg
 
 from harness.contract import ParentStep
 
@@ -22,38 +22,42 @@ from ..lab09_claim.claim import claim
 from ..lab10_finish.finish import decide, finish
 
 RESUMABLE = """
-    select parent_id, case when decomposed_at is null then 'decompose' else 'dispatch' end
-    from parent_work
-    where completed_at is null
-    order by parent_id
+    SELECT parent_id, CASE WHEN decomposed_at IS NULL THEN 'decompose' ELSE 'dispatch' END
+    FROM parent_work
+    WHERE completed_at IS NULL
+    ORDER BY parent_id
 """
 
 # Asked of the rows, not of a counter, and after our own last commit. When two workers end the last
 # two children at the same time, the one that asks later sees both. An ended child never opens
 # again and no child is added after the mark, so an answer of "none is open" stays true.
 COMPLETE = """
-    update parent_work p
-    set completed_at = clock_timestamp()
-    where p.parent_id = %s
-      and p.completed_at is null
-      and p.decomposed_at is not null
-      and not exists (
-          select from child_work c
-          where c.parent_id = p.parent_id
-            and c.processed_at is null
-            and c.failed_at is null
-            and c.skipped_at is null
+    UPDATE parent_work p
+    SET completed_at = clock_timestamp()
+    WHERE p.parent_id = %s
+      AND p.completed_at IS NULL
+      AND p.decomposed_at IS NOT NULL
+      AND NOT EXISTS (
+          SELECT FROM child_work c
+          WHERE c.parent_id = p.parent_id
+            AND c.processed_at IS NULL
+            AND c.failed_at IS NULL
+            AND c.skipped_at IS NULL
       )
 """
 
 
-def resumable(conn: Connection) -> list[ParentStep]:
+def resumable(conn: psycopg.Connection) -> list[ParentStep]:
     """List every parent that is not complete, with the step that comes next for it."""
     return [ParentStep(*row) for row in conn.execute(RESUMABLE)]
 
 
-def run_parent(conn: Connection, parent_id: str, limit: int, lease: timedelta) -> None:
-    """Bring the parent as far as this worker can, and complete it if nothing is open afterwards."""
+def run_parent(conn: psycopg.Connection, parent_id: str, limit: int, lease: timedelta) -> None:
+    """Bring the parent as far as this worker can, and complete it if nothing is open afterwards.
+
+    Raises:
+        UnknownParent: If no parent has this ID.
+    """
     decompose(conn, parent_id)  # does nothing where the mark is set
     # Ends for certain: after its turn every child we claimed is terminal, by us or by another.
     # The loop asks `claim`, not `process`: a chunk that others ended first makes `process` return

@@ -10,7 +10,7 @@ the UPDATE, so what it shows is what the repair would do.
 
 from __future__ import annotations
 
-from psycopg import Connection
+import psycopg
 
 from harness.contract import Reconciliation, Totals, UnknownParent
 
@@ -18,51 +18,55 @@ from harness.contract import Reconciliation, Totals, UnknownParent
 # means that no row is open. Adding up the three counts would come out the same on a sound ledger,
 # and would be wrong on a damaged one, where a child with two marks hides one with none.
 COMPARE = """
-    select p.decomposed_at is not null, p.completed_at is not null,
+    SELECT p.decomposed_at IS NOT NULL, p.completed_at IS NOT NULL,
            p.total, p.processed, p.failed, p.skipped,
            ledger.open = 0, ledger.total, ledger.processed, ledger.failed, ledger.skipped
-    from parent_work p
-    cross join lateral (
-        select count(*) as total,
-               count(processed_at) as processed,
-               count(failed_at) as failed,
-               count(skipped_at) as skipped,
-               count(*) filter (where processed_at is null
-                                  and failed_at is null
-                                  and skipped_at is null) as open
-        from child_work c
-        where c.parent_id = p.parent_id
-    ) as ledger
-    where p.parent_id = %s
+    FROM parent_work p
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS total,
+               count(processed_at) AS processed,
+               count(failed_at) AS failed,
+               count(skipped_at) AS skipped,
+               count(*) FILTER (WHERE processed_at IS NULL
+                                  AND failed_at IS NULL
+                                  AND skipped_at IS NULL) AS open
+        FROM child_work c
+        WHERE c.parent_id = p.parent_id
+    ) AS ledger
+    WHERE p.parent_id = %s
 """
 
 # A completion that is right keeps its time; a missing one gets this one; a premature one goes.
 REPAIR = """
-    update parent_work
-    set total = %(total)s,
+    UPDATE parent_work
+    SET total = %(total)s,
         processed = %(processed)s,
         failed = %(failed)s,
         skipped = %(skipped)s,
-        completed_at = case when %(complete)s then coalesce(completed_at, clock_timestamp()) end
-    where parent_id = %(parent_id)s
+        completed_at = CASE WHEN %(complete)s THEN coalesce(completed_at, clock_timestamp()) END
+    WHERE parent_id = %(parent_id)s
 """
 
 
-def reconcile(conn: Connection, parent_id: str, dry_run: bool = True) -> Reconciliation:
-    """Compare the parent's counters with its ledger and, unless it is a dry run, repair them."""
+def reconcile(conn: psycopg.Connection, parent_id: str, dry_run: bool = True) -> Reconciliation:
+    """Compare the parent's counters with its ledger and, unless it is a dry run, repair them.
+
+    Raises:
+        UnknownParent: If no parent has this ID.
+    """
     with conn.transaction():
         if not dry_run:
             # Two repairs, or a repair and a worker that completes the parent, take turns: what we
             # read from here on is still so when we write. A dry run must work where no lock may be
             # taken, in a read-only transaction.
-            conn.execute("select from parent_work where parent_id = %s for update", (parent_id,))
+            conn.execute("SELECT FROM parent_work WHERE parent_id = %s FOR UPDATE", (parent_id,))
         result = compare(conn, parent_id)
         if result.changed and not dry_run:
             conn.execute(REPAIR, {"parent_id": parent_id, **vars(result.after)})
     return result
 
 
-def compare(conn: Connection, parent_id: str) -> Reconciliation:
+def compare(conn: psycopg.Connection, parent_id: str) -> Reconciliation:
     """Return the counters as they stand and as the ledger has them. Reads only."""
     row = conn.execute(COMPARE, (parent_id,)).fetchone()
     if row is None:
