@@ -132,7 +132,7 @@ class Scene:
 
     def rival(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Let another owner write: one statement in its own transaction. Returns the rows it changed."""
-        return self.laboratory.control.execute(sql, parameters).rowcount  # type: ignore[call-overload,no-any-return]
+        return self.laboratory.control.execute(sql, parameters).rowcount
 
     def close(self) -> None:
         """End every actor, whatever state it is in."""

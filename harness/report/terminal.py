@@ -44,15 +44,7 @@ def finding_text(finding: Finding) -> Text:
 def demo_table(demo: Demo) -> RenderableType:
     """Return the demo's table and the two lines under it: what was proven and what was not."""
     table = Table(title=_title(demo.scenario), title_justify="left", header_style="bold")
-    for column in (
-        "killed",
-        "client",
-        "orders",
-        "audit",
-        "checkpoint",
-        "resumed by",
-        "each approved ID",
-    ):
+    for column in ("killed", "client", "orders", "audit", "checkpoint", "resumed", "each ID"):
         table.add_column(
             column, justify="right" if column in ("orders", "audit", "checkpoint") else "left"
         )
@@ -122,7 +114,7 @@ def _cells(row: DemoRow) -> tuple[RenderableType, ...]:
         client = "no kill"
     else:
         ended = run.kill.exit
-        client = f"PID {ended.pid} {exit_text(ended)}" if ended else "not reached"
+        client = f"{ended.pid} {exit_text(ended)}" if ended else "not reached"
     resumed = f"PID {run.resumed_by}" if run.kill is not None and run.resumed_by else "-"
     return (row.title, client, *counts, resumed, _per_id(run))
 
@@ -140,10 +132,10 @@ def _per_id(run: Run) -> Text:
     if run.findings:
         return Text(f"broken: {run.findings[0].promise}", style="red")
     if run.after_resume is None:
-        return Text("chunk refused, ID named", style="green")
+        return Text("refused, named", style="green")
     parts = transactions(run.scenario, run.after_resume.changes)
     done = sum(len(part.cancelled) for part in parts)
-    return Text(f"once: {done} of {len(run.scenario.approval)}", style="green")
+    return Text(f"once: {done}/{len(run.scenario.approval)}", style="green")
 
 
 def _explanation() -> Text:
