@@ -32,13 +32,25 @@ class Answers:
         """Return the descriptor to wait on."""
         return self._socket.fileno()
 
-    def send(self, lab: int, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Send one call. The client reads it before it does anything else, so this does not wait."""
+    def send(
+        self,
+        lab: int,
+        function: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        inside: bool = False,
+    ) -> None:
+        """Send one call. The client reads it before it does anything else, so this does not wait.
+
+        With `inside`, the client makes the call in an outer transaction that is rolled back.
+        """
         assert not self._waiting, "the answer of the call before was not taken"
         self._id += 1
         self._waiting = True
         arguments = values.encode([list(args), dict(kwargs)], bytes_max=1 << 30)
         call = {"id": self._id, "lab": lab, "function": function, "arguments": arguments}
+        call["inside"] = inside
         try:
             self._socket.settimeout(
                 limits.CLIENT_WALL_S

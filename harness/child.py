@@ -22,6 +22,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from io import TextIOWrapper
 from pathlib import Path
 from types import ModuleType
@@ -135,7 +136,8 @@ def _answer(
             return {"raised": missing_function(lab, call["function"], function)}
         phase = "call"
         args, kwargs = decode(call["arguments"])
-        value = function(conn, *args, **kwargs)
+        with conn.transaction(force_rollback=True) if call["inside"] else nullcontext():
+            value = function(conn, *args, **kwargs)
         phase = "result"
         return {"returned": encode(value)}
     except BaseException as error:

@@ -203,6 +203,14 @@ class Client:
         assert self._answers is not None, "only a client of start_calls answers calls"
         self._answers.send(lab, function, args, kwargs)
 
+    def call_inside(self, lab: int, function: str, *args: Any, **kwargs: Any) -> None:
+        """Send one call that is made inside an outer transaction, which is then rolled back.
+
+        Otherwise as `call`. A function that keeps to the contract nests in it: nothing of it remains.
+        """
+        assert self._answers is not None, "only a client of start_calls answers calls"
+        self._answers.send(lab, function, args, kwargs, inside=True)
+
     def result(self, wait_s: float | None = None) -> CallResult:
         """Wait for the answer of the last call and return it; Died when the process ended instead.
 

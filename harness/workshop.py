@@ -158,6 +158,11 @@ class Actor:
         self.calls.append((Call(lab, function, args, kwargs), result))
         return result
 
+    def call_inside(self, lab: int, function: str, *args: Any) -> CallResult:
+        """Call one function inside an outer transaction that is rolled back, and wait for its answer."""
+        self.client.call_inside(lab, function, *args)
+        return self.client.result()
+
     def follow(self, script: Script) -> Hold | None:
         """Play a script until the client is held (its Hold is returned) or the script ends (None)."""
         self._script = script

@@ -115,7 +115,7 @@ def _cells(row: DemoRow) -> tuple[RenderableType, ...]:
     else:
         ended = run.kill.exit
         client = f"{ended.pid} {exit_text(ended)}" if ended else "not reached"
-    resumed = f"PID {run.resumed_by}" if run.kill is not None and run.resumed_by else "-"
+    resumed = str(run.resumed_by) if run.kill is not None and run.resumed_by else "-"
     return (row.title, client, *counts, resumed, _per_id(run))
 
 
