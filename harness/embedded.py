@@ -33,12 +33,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
-import filelock
 import platformdirs
-import psutil
 
 from harness import course, keeper, limits
 from harness.server import DatabaseProblem
@@ -62,6 +61,8 @@ _SETTINGS: tuple[str, ...] = (
     # the kernel was never given, and synchronous_commit, which stays on, gives it everything.
     "fsync=off",
     "full_page_writes=off",
+    # The witness is written in it; loaded once here, a new session saves a millisecond.
+    "shared_preload_libraries=plpgsql",
     # No background work that would compete with a run or change its timing.
     "autovacuum=off",
     "jit=off",
@@ -79,10 +80,8 @@ class Embedded:
 
     home: Path
     sockets: str
-    password: str
-    bin_dir: Path
-    user: SystemUser | None
-    _line: socket.socket
+    password: str = field(repr=False)
+    _line: socket.socket = field(repr=False)
 
     def crash(self) -> None:
         """Stop the server as a crash would and start it again; afterwards it accepts connections.
@@ -111,15 +110,11 @@ def open_embedded(
     Raises:
         DatabaseProblem: If it cannot be started.
     """
-    user = find_system_user() if os.getuid() == 0 else None
     home = cache_folder() / (f"private-{secrets.token_hex(4)}" if private else f"pg{_MAJOR}")
     try:
         home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         with _starting():
-            bin_dir = _reachable_programs(find_programs(), user)
-            _remove_abandoned_homes()
-            _make_home(home, user)
-            line = _attach(home) or _start(home, bin_dir, user, private, progress)
+            line = _attach(home) or _start(home, private, progress)
         sockets = json.loads((home / "address").read_text())["sockets"]
         password = (home / "password").read_text()
     except OSError as error:
@@ -127,7 +122,7 @@ def open_embedded(
         raise DatabaseProblem(text, _advice(text)) from error
     try:
         with line:
-            yield Embedded(home, sockets, password, bin_dir, user, line)
+            yield Embedded(home, sockets, password, line)
     finally:
         if private:
             _wait_keeper_gone(home)
@@ -138,12 +133,22 @@ def open_embedded(
 def _starting() -> Iterator[None]:
     """Hold the lock that lets one command at a time look for, start or sweep servers."""
     path = cache_folder() / "start.lock"
+    with open(path, "ab") as lock:  # closing it lets go of the lock, and so does the kernel
+        try:
+            wait_until(lambda: _flock(lock), "no other command is starting a server",
+                       wait_s=2 * limits.SERVER_START_WAIT_S)  # fmt: skip
+        except DeadlineExpired as error:
+            raise DatabaseProblem(str(error), f"End the command that holds {path}.") from error
+        yield
+
+
+def _flock(file: IO[bytes]) -> bool:
+    """Take the lock on an open file if it is free; tell whether it was."""
     try:
-        with filelock.FileLock(path, timeout=limits.SERVER_START_WAIT_S, poll_interval=0.01):
-            yield
-    except filelock.Timeout as error:
-        text = f"another command has been starting a server for {limits.SERVER_START_WAIT_S:g} s"
-        raise DatabaseProblem(text, f"End that command; it holds {path}.") from error
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def find_programs() -> Path:
@@ -165,7 +170,9 @@ def find_programs() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder of all homes: the user's cache, or for root the machine's."""
+    """Return the folder of all homes: LAB_CACHE_DIR, or the user's cache, or for root the machine's."""
+    if given := os.environ.get("LAB_CACHE_DIR"):
+        return Path(given).absolute()
     if os.getuid() == 0:
         return platformdirs.site_cache_path(_APPLICATION)
     return platformdirs.user_cache_path(_APPLICATION)
@@ -200,7 +207,7 @@ def _make_home(home: Path, user: SystemUser | None) -> None:
         os.chown(home, user.user_id, user.group_id)
     elif found != owner:
         text = f"{home} belongs to user {found}, not to user {owner}"
-        raise DatabaseProblem(text, f"Remove it, or set XDG_CACHE_HOME. {_NEXT_STEP}")
+        raise DatabaseProblem(text, f"Remove it, or set LAB_CACHE_DIR. {_NEXT_STEP}")
 
 
 def _attach(home: Path) -> socket.socket | None:
@@ -218,40 +225,39 @@ def _attach(home: Path) -> socket.socket | None:
     return None
 
 
-def _start(
-    home: Path,
-    bin_dir: Path,
-    user: SystemUser | None,
-    private: bool,
-    progress: Callable[[str], None],
-) -> socket.socket:
+def _start(home: Path, private: bool, progress: Callable[[str], None]) -> socket.socket:
     """Start a keeper for `home`, with a new cluster if there is none or a damaged one."""
+    user = find_system_user() if os.getuid() == 0 else None
+    programs = _reachable_programs(find_programs(), user)
+    _remove_abandoned_homes()
+    _make_home(home, user)
     _wait_keeper_gone(home)
     _remove_remains(home)
     if not (home / "data" / "PG_VERSION").exists() or not (home / "password").exists():
-        _make_cluster(home, bin_dir, user, progress)
+        _make_cluster(home, programs, user, progress)
     _check_version(home)
     progress("starting PostgreSQL")
-    problem = _start_keeper(home, bin_dir, user, private)
+    problem = _start_keeper(home, programs, user, private)
     if problem is not None and not _is_environment(problem):
         # The cluster is a cache that no live server uses: a new one is better than a repair.
         progress("the cached database cluster is damaged, making a new one")
-        _make_cluster(home, bin_dir, user, progress)
-        problem = _start_keeper(home, bin_dir, user, private)
+        _make_cluster(home, programs, user, progress)
+        problem = _start_keeper(home, programs, user, private)
     if problem is not None:
-        raise DatabaseProblem(f"the embedded PostgreSQL did not start:\n{problem}", _NEXT_STEP)
+        text = f"the embedded PostgreSQL did not start:\n{problem}"
+        raise DatabaseProblem(text, _advice(text))
     line = _attach(home)
     if line is None:
         raise DatabaseProblem("the embedded PostgreSQL stopped right after its start", _NEXT_STEP)
     return line
 
 
-def _start_keeper(home: Path, bin_dir: Path, user: SystemUser | None, private: bool) -> str | None:
+def _start_keeper(home: Path, programs: Path, user: SystemUser | None, private: bool) -> str | None:
     """Start the keeper and wait for its report; return None, or what went wrong."""
     read_fd, write_fd = os.pipe()
     orders = keeper.Orders(
         home=str(home),
-        postgres=str(bin_dir / "postgres"),
+        postgres=str(programs / "postgres"),
         settings=_SETTINGS,
         report_fd=write_fd,
         user_id=user.user_id if user is not None else None,
@@ -272,7 +278,7 @@ def _start_keeper(home: Path, bin_dir: Path, user: SystemUser | None, private: b
 
 
 def _make_cluster(
-    home: Path, bin_dir: Path, user: SystemUser | None, progress: Callable[[str], None]
+    home: Path, programs: Path, user: SystemUser | None, progress: Callable[[str], None]
 ) -> None:
     """Make `data` and `password` anew; both appear whole or not at all."""
     progress("making a database cluster (once)")
@@ -286,13 +292,13 @@ def _make_cluster(
     if user is not None:
         os.chown(draft, user.user_id, user.group_id)
         os.chown(password_file, user.user_id, user.group_id)
-    _run(user, bin_dir, [
+    _run(user, programs, [
         "initdb", "-D", str(draft), "--no-sync", "--username", SUPERUSER, "--pwfile", str(password_file),
         "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C",
         "--set", f"scram_iterations={limits.SCRAM_ITERATIONS}",
     ])  # fmt: skip
     # A client's role must not even reach the databases that every cluster has.
-    _run(user, bin_dir, ["postgres", "--single", "-D", str(draft), "-c", "fsync=off", "postgres"],
+    _run(user, programs, ["postgres", "--single", "-D", str(draft), "-c", "fsync=off", "postgres"],
          "revoke all on database postgres, template1 from public;\n")  # fmt: skip
     if user is not None:
         os.chown(password_file, 0, 0)
@@ -300,9 +306,9 @@ def _make_cluster(
     draft.replace(home / "data")
 
 
-def _run(user: SystemUser | None, bin_dir: Path, command: list[str], text: str = "") -> None:
+def _run(user: SystemUser | None, programs: Path, command: list[str], text: str = "") -> None:
     done = subprocess.run(
-        [str(bin_dir / command[0]), *command[1:]],
+        [str(programs / command[0]), *command[1:]],
         input=text, capture_output=True, text=True, errors="replace", cwd="/", check=False,
         env={**os.environ, "LC_ALL": "C", "LC_MESSAGES": "C"},
         **(user.popen_arguments() if user is not None else {}),
@@ -325,12 +331,9 @@ def _wait_keeper_gone(home: Path) -> None:
     def free() -> bool:
         try:
             with open(home / "keeper.lock", "ab") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+                return _flock(lock)
         except FileNotFoundError:
-            return True  # a private home that is removed already
-        return True
+            return True  # a private home that its keeper has removed
 
     try:
         wait_until(free, "the previous keeper has ended", wait_s=2 * limits.SERVER_STOP_WAIT_S)
@@ -345,9 +348,10 @@ def _remove_remains(home: Path) -> None:
     A process ID in a file proves nothing, because the kernel uses numbers again: the process must be
     a postgres that was started on this very cluster.
     """
+    import psutil  # only here: not every command starts a server
+
     with contextlib.suppress(OSError, ValueError):
-        sockets = json.loads((home / "address").read_text())["sockets"]
-        shutil.rmtree(sockets, ignore_errors=True)
+        shutil.rmtree(json.loads((home / "address").read_text())["sockets"])
     (home / "address").unlink(missing_ok=True)
     pid_file = home / "data" / "postmaster.pid"
     try:
@@ -391,7 +395,7 @@ def _is_environment(problem: str) -> bool:
 
 def _advice(text: str) -> str:
     if os.strerror(errno.ENOSPC) in text or "No space left" in text:
-        return f"The disk is full: make room below {cache_folder()}, or set XDG_CACHE_HOME. {_NEXT_STEP}"
+        return f"The disk is full: make room below {cache_folder()}, or set LAB_CACHE_DIR. {_NEXT_STEP}"
     if os.strerror(errno.EACCES) in text or os.strerror(errno.EROFS) in text:
-        return f"Make {cache_folder()} writable, or set XDG_CACHE_HOME. {_NEXT_STEP}"
+        return f"Make {cache_folder()} writable, or set LAB_CACHE_DIR. {_NEXT_STEP}"
     return _NEXT_STEP

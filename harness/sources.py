@@ -140,14 +140,14 @@ def _open_embedded(private: bool, tell: Callable[[str], None]) -> Iterator[Serve
             "options": "",  # not PGOPTIONS: what a user sets for psql is not meant for us
             **_PLAIN,
         }
-        whose = f" as user {running.user.name}" if running.user is not None else ""
+        where = f"{'private, ' if private else ''}in {running.home}"
         yield Server(
             source="embedded",
             version=_version(admin),
             upstream=Upstream(running.sockets, keeper.PORT),
             admin=admin,
-            bin_dir=running.bin_dir,
-            description=f"embedded PostgreSQL{whose}, {'private, ' if private else ''}in {running.home}",
+            bin_dir=embedded.find_programs(),
+            description=f"embedded PostgreSQL of user {running.home.owner()}, {where}",
             restart=running.crash if private else None,
         )
 
