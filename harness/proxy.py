@@ -215,6 +215,11 @@ class Lane:
         """Return how many sessions the client has open."""
         return sum(link.session is not None and link.client.open for link in self._links.copy())
 
+    @property
+    def idle(self) -> bool:
+        """Tell whether the client is connected and its session waits outside a transaction."""
+        return any(link.session and link.client.open and link.session.idle for link in self._links)
+
     def __enter__(self) -> Self:
         return self
 

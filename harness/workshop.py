@@ -25,11 +25,13 @@ from typing import Any
 from harness.client import Client, ClientHost, ClientLimits
 from harness.database import Laboratory, open_laboratory, open_server
 from harness.evidence import read_evidence
+from harness.limits import HOLD_WAIT_S
 from harness.proxy import Lane, Proxy
 from harness.records import CallResult, Died, Evidence, Hold, Kill, Policy, Stop
 from harness.scenario import Scenario
 from harness.script import Call, Script
 from harness.seeding import seed
+from harness.waiting import wait_until
 
 
 class Workshop:
@@ -134,6 +136,24 @@ class Scene:
         """Let another owner write: one statement in its own transaction. Returns the rows it changed."""
         return self.laboratory.control.execute(sql, parameters).rowcount
 
+    def wait_blocked_or_done(self, actor: Actor) -> bool:
+        """Wait until the actor's session waits for a lock (True), or its call is over (False).
+
+        Raises:
+            DeadlineExpired: If neither becomes true within `HOLD_WAIT_S`.
+        """
+        ask = "SELECT 1 FROM pg_stat_activity WHERE pid = ANY(%s) AND wait_event_type = 'Lock'"
+        control = self.laboratory.control
+
+        def blocked() -> bool:
+            return control.execute(ask, (list(actor.lane.backend_pids),)).fetchone() is not None
+
+        def over() -> bool:
+            return actor.client.answered() or not actor.client.running()
+
+        wait_until(lambda: over() or blocked(), "the client is blocked or done", wait_s=HOLD_WAIT_S)
+        return not over()
+
     def close(self) -> None:
         """End every actor, whatever state it is in."""
         for actor in self._actors:
@@ -158,6 +178,14 @@ class Actor:
         self.calls.append((Call(lab, function, args, kwargs), result))
         return result
 
+    def wait_connected(self) -> None:
+        """Wait until the client is connected and its session is idle, or the process has ended."""
+        wait_until(
+            lambda: self.lane.idle or not self.client.running(),
+            "the client is connected",
+            wait_s=HOLD_WAIT_S,
+        )
+
     def call_inside(self, lab: int, function: str, *args: Any) -> CallResult:
         """Call one function inside an outer transaction that is rolled back, and wait for its answer."""
         self.client.call_inside(lab, function, *args)
@@ -165,9 +193,13 @@ class Actor:
 
     def follow(self, script: Script) -> Hold | None:
         """Play a script until the client is held (its Hold is returned) or the script ends (None)."""
+        self.start(script)
+        return self.go_on()
+
+    def start(self, script: Script) -> None:
+        """Send the script's first call and do not wait; `go_on` plays the rest."""
         self._script = script
         self._send(next(script, None))
-        return self.go_on()
 
     def go_on(self) -> Hold | None:
         """Go on with the script, after `lane.release` or at the start; as `follow`."""

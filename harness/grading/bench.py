@@ -13,7 +13,7 @@ helper: it raises `PromiseBroken` only for what the learner's code did, and says
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,9 +28,23 @@ from harness.grading.check import (
     PromiseBroken,
 )
 from harness.history import show_ids
-from harness.records import CallResult, Died, Finding, Hold, Kill, Policy, Raised, Returned, Stop
-from harness.run import describe_failure
+from harness.place import place_kill
+from harness.records import (
+    CallResult,
+    Died,
+    Evidence,
+    Finding,
+    Hold,
+    Kill,
+    Policy,
+    Raised,
+    Returned,
+    Stop,
+    Verdict,
+)
+from harness.run import Run, describe_failure, run_clean, run_with_fault
 from harness.scenario import Scenario
+from harness.script import ScriptMaker
 from harness.workshop import Actor, Scene, Workshop
 
 _LAB_FOLDER = re.compile(r"lab(\d\d)_\w+")
@@ -70,8 +84,7 @@ class Bench:
 
     def result(self, actor: Actor, function: str, *args: Any, **kwargs: Any) -> CallResult:
         """Call a function of this lab and return its result or error; unstarted labs end the check."""
-        result = actor.call(self.lab.number, function, *args, **kwargs)
-        return self.admit(result)
+        return self.admit(actor.call(self.lab.number, function, *args, **kwargs))
 
     def call(self, actor: Actor, function: str, *args: Any, **kwargs: Any) -> Any:
         """Call a function of this lab that must return; anything else is a broken promise."""
@@ -80,6 +93,14 @@ class Bench:
             return result.value
         shown = f"{function}({', '.join(_brief(a) for a in args)})"
         raise self.broken(f"called {shown}", "it returns", describe_failure(result))
+
+    def inside(self, actor: Actor, function: str, *args: Any) -> Any:
+        """Call a function of this lab inside an outer transaction that is rolled back; it must return."""
+        result = self.admit(actor.call_inside(self.lab.number, function, *args))
+        if isinstance(result, Returned):
+            return result.value
+        did = f"called {function} inside an open transaction"
+        raise self.broken(did, "it returns", describe_failure(result))
 
     def admit(self, result: CallResult) -> CallResult:
         """Keep what the call printed; end the check when the lab, or an earlier one, is not started."""
@@ -171,6 +192,39 @@ class Bench:
             )
         return result
 
+    # --- whole runs ---------------------------------------------------------------------------------
+
+    def clean(self, scenario: Scenario, maker: ScriptMaker) -> Run:
+        """Play a script without a fault; it must keep every promise. Its record places the faults."""
+        run = run_clean(self.workshop, self.impl, scenario, maker)
+        for _, result in run.calls:
+            self.admit(result)
+        self.judged(run.findings, f"ran {_told(scenario)} without a fault")
+        return run
+
+    def killed_everywhere(
+        self, scenario: Scenario, maker: ScriptMaker, points: Sequence[str], chunks: Iterable[int]
+    ) -> None:
+        """Kill at every point in every named chunk; each time a new client must finish the job."""
+        record = self.clean(scenario, maker).boundaries
+        for chunk in chunks:
+            for point in points:
+                fault = place_kill(record, point, chunk)
+                if fault is None:
+                    raise self.broken(
+                        f"looked for {point} in chunk {chunk} of a run without a fault",
+                        f"a transaction of chunk {chunk} that reaches {point}",
+                        "no such transaction",
+                        cause="A chunk is one transaction that writes orders, audit and checkpoint.",
+                    )
+                run = run_with_fault(self.workshop, self.impl, scenario, maker, fault)
+                if run.verdict is Verdict.VOID:
+                    raise FaultMissed(f"{fault}: {run.kill.void_reason if run.kill else ''}")
+                where = f"killed the client after {point} in chunk {chunk} ({fault})"
+                self.judged(
+                    run.findings, f"{where} of {_told(scenario)}, then let a new one finish"
+                )
+
     # --- faults -------------------------------------------------------------------------------------
 
     def landed(self, hold: Hold | None, fault: str) -> Hold:
@@ -190,6 +244,7 @@ class Bench:
 
     def session(self, actor: Actor) -> SessionBefore:
         """Remember a connection's settings before a call."""
+        actor.wait_connected()
         return SessionBefore({str(name): value for name, value in actor.lane.ask(_SETTINGS)})
 
     def hygiene(self, actor: Actor, before: SessionBefore, result: CallResult, did: str) -> None:
@@ -219,17 +274,30 @@ class Bench:
             raise self.broken(did, "every setting as it was", "; ".join(changed), promise="hygiene",
                               cause="SET changes the session; SET LOCAL ends with the transaction.")  # fmt: skip
 
+    def durable(self, evidence: Evidence) -> None:
+        """Demand that no commit traded durability for speed."""
+        lax = sorted({c.xid for c in evidence.changes if c.synchronous_commit == "off"})
+        if lax:
+            raise self.broken(
+                "read under which setting each transaction was committed",
+                "synchronous_commit as it was: a reported commit survives a server crash",
+                f"synchronous_commit off in transactions {', '.join(map(str, lax))}",
+                promise="hygiene",
+                cause="With synchronous_commit off, a commit is reported before it is on disk.",
+            )
 
-def each(cases: Iterable[Any], play: Callable[[Any], None]) -> None:
-    """Play every case in turn; the first that breaks a promise ends the check."""
-    for case in cases:
-        play(case)
+
+def _told(scenario: Scenario) -> str:
+    """Name a scenario in a few words."""
+    return f"a job of {len(scenario.approval)} orders, {scenario.chunk_size} a chunk"
 
 
 def _plain(value: Any) -> Any:
     """Make tuples and lists alike, through and through."""
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
     return value
 
 
