@@ -8,7 +8,7 @@
 
 A *host* owns one fork server. A *client* is a process with its own PID, session and process group; its
 parent is a *warden* (`warden.py`), which enforces the limits, does the killing, and knows how it ended.
-The harness holds two sockets for a client: one to the warden, and in call mode one to the client.
+The harness holds two sockets for a client: one to the warden, one to the client itself for its calls.
 
 What a client says is checked and never trusted: it may break its own answer, which is then a `Raised`
 with phase 'protocol', but not the harness. What a warden says is the kit's own word.
@@ -71,6 +71,7 @@ class ClientHost:
         self._lock = threading.Lock()
         self._server: _ForkServer | None = None
         self._clients: set[Client] = set()
+        self._spare: tuple[Control, Answers] | None = None
 
     def __enter__(self) -> ClientHost:
         self._server = _ForkServer(warm=not self.spawn)
@@ -88,6 +89,9 @@ class ClientHost:
         """End every client and the fork server; leave no process, folder or descriptor."""
         for client in list(self._clients):
             client.close()
+        for end in self._spare or ():
+            end.close()
+        self._spare = None
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -99,9 +103,8 @@ class ClientHost:
 
         Returns as soon as the process exists; whether it could connect shows in the first result.
         """
-        ours, theirs = socket.socketpair()
         plan = {"mode": "calls", "impl": str(impl.resolve()), "dsn": dsn}
-        return self._start(plan, _environment(ENVIRONMENT, _PYTHON), limits, ours, theirs)
+        return self._start(plan, _environment(ENVIRONMENT, _PYTHON), limits)
 
     def start_program(
         self, impl: Path, lab: int, argv: Sequence[str], *, limits: ClientLimits = ClientLimits()
@@ -125,35 +128,26 @@ class ClientHost:
         plan = {"mode": "command", "command": list(command), "cwd": str(cwd.resolve())}
         return self._start(plan, _environment(COMMAND_ENVIRONMENT, env), limits)
 
-    def _start(
-        self,
-        plan: dict[str, Any],
-        env: dict[str, str],
-        caps: ClientLimits,
-        ours: socket.socket | None = None,
-        theirs: socket.socket | None = None,
-    ) -> Client:
-        plan |= {"env": env, "limits": asdict(caps), "spawn": self.spawn}
-        control, wardens_end = socket.socketpair()
-        fds = [end.fileno() for end in (wardens_end, theirs) if end is not None]
-        try:
-            with self._lock:
-                self._fork(fds)
-            client = Client(self, Control(control, plan), Answers(ours) if ours else None, caps)
-        except BaseException:
-            for end in (control, ours):
-                if end is not None:
-                    end.close()
-            raise
-        finally:
-            for end in (wardens_end, theirs):
-                if end is not None:
-                    end.close()
+    def _start(self, plan: dict[str, Any], env: dict[str, str], caps: ClientLimits) -> Client:
+        with self._lock:
+            control, answers = self._spare or self._bear()
+            # The next one is born while this one works: a start then costs no fork.
+            self._spare = self._bear()
+        control.send_plan({**plan, "env": env, "limits": asdict(caps), "spawn": self.spawn})
+        client = Client(self, control, answers, caps)
         self._clients.add(client)
         return client
 
+    def _bear(self) -> tuple[Control, Answers]:
+        """Ask the fork server for a client without a plan."""
+        control, wardens_end = socket.socketpair()
+        calls, clients_end = socket.socketpair()
+        with wardens_end, clients_end:
+            self._fork([wardens_end.fileno(), clients_end.fileno()])
+        return Control(control), Answers(calls)
+
     def _fork(self, fds: Sequence[int]) -> None:
-        """Ask the fork server for a warden; start another one where a client has killed it."""
+        """Ask the fork server for a warden; start another server where a client has killed it."""
         if self._server is None:
             raise ClientTrouble("the client host is not open: use it in a with statement")
         try:
@@ -171,7 +165,7 @@ class Client:
     """One client process. Made by a `ClientHost`; a context manager that closes it."""
 
     def __init__(
-        self, host: ClientHost, control: Control, answers: Answers | None, caps: ClientLimits
+        self, host: ClientHost, control: Control, answers: Answers, caps: ClientLimits
     ) -> None:
         self._host = host
         self._control = control
@@ -200,7 +194,6 @@ class Client:
         The function gets the client's connection first, then the arguments. A client that has ended
         takes the call in silence: `result` tells.
         """
-        assert self._answers is not None, "only a client of start_calls answers calls"
         self._answers.send(lab, function, args, kwargs)
 
     def call_inside(self, lab: int, function: str, *args: Any, **kwargs: Any) -> None:
@@ -208,7 +201,6 @@ class Client:
 
         Otherwise as `call`. A function that keeps to the contract nests in it: nothing of it remains.
         """
-        assert self._answers is not None, "only a client of start_calls answers calls"
         self._answers.send(lab, function, args, kwargs, inside=True)
 
     def result(self, wait_s: float | None = None) -> CallResult:
@@ -219,7 +211,6 @@ class Client:
         Raises:
             DeadlineExpired: If there is no answer after `wait_s` seconds.
         """
-        assert self._answers is not None, "only a client of start_calls answers calls"
         deadline = self._deadline(wait_s)
         while not self.answered() and self._running():
             if self._answers.broken:
@@ -234,11 +225,10 @@ class Client:
 
     def answered(self) -> bool:
         """Tell whether `result` would return an answer at once. Never waits."""
-        return self._answers is not None and self._answers.complete()
+        return self._answers.complete()
 
     def _give_up(self) -> CallResult:
         """End a client that cannot answer any more; it is usually ending by itself already."""
-        assert self._answers is not None
         try:
             return Died(self.wait(limits.CLIENT_CLOSING_WAIT_S))
         except DeadlineExpired:
@@ -293,8 +283,7 @@ class Client:
         if self._running():
             self.kill()
         self._control.close()
-        if self._answers is not None:
-            self._answers.close()
+        self._answers.close()
         self._host._forget(self)
 
     # --- output -------------------------------------------------------------------------------------

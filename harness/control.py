@@ -23,7 +23,7 @@ _LOOK_AGAIN_S = 0.05
 class Control:
     """Orders to one warden, and what it has said so far."""
 
-    def __init__(self, end: socket.socket, plan: dict[str, Any]) -> None:
+    def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._lock = threading.RLock()
         self._half = b""
@@ -34,8 +34,17 @@ class Control:
         self.out: list[str] = []
         self.err: list[str] = []
         self.recent_lines: tuple[str, ...] = ()
-        end.sendall(json.dumps(plan).encode() + b"\n")
         end.setblocking(False)
+
+    def send_plan(self, plan: dict[str, Any]) -> None:
+        """Tell the client what to be."""
+        self._socket.settimeout(limits.KILL_WAIT_S)
+        try:
+            self._socket.sendall(json.dumps(plan).encode() + b"\n")
+        except OSError:
+            pass  # the warden is gone: the client counts as lost
+        finally:
+            self._socket.setblocking(False)
 
     def wait_born(self) -> int:
         """Wait for the client's PID."""

@@ -13,9 +13,9 @@ So every client gets a parent of its own, forked from the fork server a moment b
   answers ECHILD, nothing that the client ever started is alive;
 * does all of that also when the harness disappears: the control socket's end is an order to kill.
 
-On its control socket it reads one line of JSON with the client's plan, then one line an order (kill,
-freeze, thaw, terminate, output). It answers every order but kill with one line, and writes a last line
-when the client has ended for whatever reason, then ends itself.
+On its control socket it says the client's PID, reads one line of JSON with the client's plan, then one
+line an order (kill, freeze, thaw, terminate, output). It answers every order but kill with one line,
+writes a last line when the client has ended for whatever reason, and ends itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import select
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 import traceback
@@ -37,15 +36,15 @@ from typing import Any, NoReturn
 from harness import birth, limits, processes
 
 
-def keep(control: socket.socket, calls_fd: int | None, folder: str) -> NoReturn:
+def keep(control: socket.socket, calls_fd: int, folder: str) -> NoReturn:
     """Be the warden of one client from its birth to its end, then end this process.
 
-    Must be called in a fresh fork without threads. `folder` is where the private folder is made.
+    Must be called in a fresh fork without threads. `folder` is where the private folder is made,
+    `calls_fd` the client's end of the call socket.
     """
     code = 1
     try:
-        plan = json.loads(_read_line(control))
-        Warden(control, plan, tempfile.mkdtemp(dir=folder), calls_fd).run()
+        Warden(control, calls_fd, tempfile.mkdtemp(dir=folder)).run()
         code = 0
     except BaseException:
         # The harness sees the socket's end and calls the client lost; the reason goes to its stderr.
@@ -57,11 +56,8 @@ def keep(control: socket.socket, calls_fd: int | None, folder: str) -> NoReturn:
 class Warden:
     """One client's parent: its loop, and what it knows of the client."""
 
-    def __init__(
-        self, control: socket.socket, plan: dict[str, Any], cwd: str, calls_fd: int | None
-    ) -> None:
+    def __init__(self, control: socket.socket, calls_fd: int, cwd: str) -> None:
         self._control = control
-        self._limits = plan["limits"]
         self._cwd = cwd
         self._orders = b""
         self._harness_gone = False
@@ -71,12 +67,30 @@ class Warden:
         self._recent: deque[str] = deque(maxlen=limits.CLIENT_OUTPUT_LINES)
         processes.adopt_orphans()
         self._child_ended = processes.child_signal()[0]
-        started = birth.start_client(plan, cwd, calls_fd)
-        self.pid = started.pid
-        self._streams = [_Stream(started.stdout_fd), _Stream(started.stderr_fd)]
-        self._wall_end = time.monotonic() + self._limits["wall_s"]
-        self._watch_at = time.monotonic() + limits.CLIENT_WATCH_S
+        newborn = birth.bear_client(cwd, calls_fd)
+        self.pid = newborn.pid
+        self._streams = [_Stream(newborn.stdout_fd), _Stream(newborn.stderr_fd)]
         self._say({"pid": self.pid, "warden": os.getpid()})
+        self._limits = self._hand_over_plan(newborn.plan_fd)
+        self._wall_end = time.monotonic() + self._limits.get("wall_s", 0)
+        self._watch_at = time.monotonic() + limits.CLIENT_WATCH_S
+
+    def _hand_over_plan(self, plan_fd: int) -> dict[str, Any]:
+        """Wait for the plan, pass it on to the client, and return the limits in it."""
+        data = b""
+        while not data.endswith(b"\n"):
+            try:
+                more = self._control.recv(1 << 16)
+            except ConnectionError:
+                more = b""
+            if not more:
+                self._harness_gone = True  # no plan was ever needed
+                return {}
+            data += more
+        with open(plan_fd, "wb") as file:
+            file.write(data)
+        caps: dict[str, Any] = json.loads(data)["limits"]
+        return caps
 
     def run(self) -> None:
         """Serve until the client has ended, by itself or by order; leave nothing of it."""
@@ -87,9 +101,11 @@ class Warden:
             self._drain()
             self._watch()
         self._end_everything()
+        shutil.rmtree(self._cwd, ignore_errors=True)
+        if self._harness_gone:
+            return
         self._drain()
         self._watch_output()
-        shutil.rmtree(self._cwd, ignore_errors=True)
         self._say({"ended": self._end(), **self._output(rest=True)})
 
     # --- the loop -----------------------------------------------------------------------------------
@@ -288,12 +304,3 @@ class _Stream:
         lines = [line.rstrip(b"\r").decode("utf-8", "backslashreplace") for line in raw]
         self._new += lines
         return lines
-
-
-def _read_line(control: socket.socket) -> bytes:
-    data = b""
-    while not data.endswith(b"\n"):
-        if not (more := control.recv(1 << 16)):
-            sys.exit(0)  # the harness changed its mind
-        data += more
-    return data
