@@ -102,3 +102,14 @@ CLEAR_ROWS_MAX = 20_000
 DEADLOCK_TIMEOUT_MS = 50
 #: The longest path of a Unix socket: 108 bytes on Linux, 104 on macOS, with the final zero.
 SOCKET_PATH_BYTES = 103
+
+# --- the learner's loop -------------------------------------------------------------------------------
+
+#: `lab check --watch` waits this long for a second change after a first: editors save in steps.
+WATCH_STEP_MS = 50
+#: Changes that keep coming are answered at the latest after this; the promise is half a second.
+WATCH_DEBOUNCE_MS = 200
+#: How often the watch looks whether `q` was pressed.
+WATCH_KEY_MS = 100
+#: The progress file is written in a millisecond; whoever holds its lock longer has died or hangs.
+PROGRESS_LOCK_WAIT_S = 10.0

@@ -38,6 +38,8 @@ TRIES = 2
 RESULT = pytest.StashKey[CheckResult]()
 RESULTS = pytest.StashKey[dict[str, CheckResult]]()
 STARTED = pytest.StashKey[float]()
+#: An open workshop that whoever runs pytest in-process lends to the session (`lab check`).
+WORKSHOP: pytest.StashKey[Any] = pytest.StashKey()
 
 
 class Ours(Exception):
@@ -78,11 +80,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session")
-def workshop() -> Iterator[Any]:
-    """One workshop for the whole session."""
+def workshop(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """One workshop for the whole session: the one that was lent to it, or one of its own."""
     from harness.workshop import open_workshop
 
-    with open_workshop() as opened:
+    lent = request.config.stash.get(WORKSHOP, None)
+    if lent is not None:
+        yield lent
+        return
+    with open_workshop(spawn=request.config.getoption("--spawn")) as opened:
         yield opened
 
 
