@@ -40,7 +40,8 @@ class Link:
         self.server = _Side(self, "server")
         self._lane = lane
         self._startup = bytearray()
-        self._released = False  # let go by a policy: nothing passes any more
+        self._released = False  # let go by a policy: nothing reaches the client any more
+        self._draining = False  # let go by half-close: the server still works on what was sent
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- startup ----------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ class Link:
 
     def server_bytes(self, data: bytes) -> None:
         """Take bytes from the server."""
-        if self._released or self.session is None:
+        if self.session is None or (self._released and not self._draining):
             return
         self.session.server_sent(self.server.frames(data))
         self.flush()
@@ -107,14 +108,17 @@ class Link:
     def flush(self) -> None:
         """Write what the session let out, then set the pace of reading."""
         session = self.session
-        if session is None or self._released:
+        if session is None or (self._released and not self._draining):
             return
         if session.to_server:
             self.server.write(b"".join(session.to_server))
             session.to_server.clear()
-        if session.to_client:
+        if session.to_client and not self._draining:
             self.client.write(b"".join(session.to_client))
-            session.to_client.clear()
+        session.to_client.clear()
+        if self._draining and not session.at_work:
+            self._draining = False
+            self.server.write_eof()
         if not self.server.open and not session.waiting:
             self.client.close()
         self.pace()
@@ -155,39 +159,43 @@ class Link:
         if self._released:
             return
         self._released = True
-        self.server.pause(False)
         match policy:
             case Policy.ABORT:
                 self.server.abort()
             case Policy.HALF_CLOSE:
-                self.server.write(b"".join(self._everything_sent()))
-                self.server.write_eof()
+                self._drain()
             case Policy.LEAVE_OPEN:
                 pass
         self.client.reset()
+        self.pace()
 
     def close(self) -> None:
         """End both sides, also a server side that was left open."""
-        self._released = True
+        self._released, self._draining = True, False
         for task in self._tasks:
             task.cancel()
         self.server.abort()
         self.client.reset()
 
-    def _everything_sent(self) -> list[bytes]:
-        """Return all whole messages that the client had sent and the server has not got."""
+    def _drain(self) -> None:
+        """Let the server read all whole messages that the client had sent, and only then the end.
+
+        They go through the gate as before, because a busy server that looks for a dead client
+        (`client_connection_check_interval`) takes an early end of the stream for one.
+        """
         session = self.session
         if session is None:
-            return []
-        frames = list(session.queue)
+            self.server.abort()
+            return
+        frames: list[wire.Frame] = []
         try:
             while data := self.client.read_now():
                 frames += self.client.frames(data)
         except BrokenStream as error:
             self._lane.note(session.number, "broken stream", str(error))
-        while frames and not frames[-1].ends:
-            frames.pop()
-        return [frame.raw for frame in frames]
+        self._draining = True
+        session.drain(frames)
+        self.flush()
 
 
 class _Side(asyncio.Protocol):

@@ -105,6 +105,7 @@ class Session:
         self._withheld: list[bytes] = []
         self._withheld_bytes = 0
         self._transparent = False  # replication: nothing to gate
+        self._midway = False  # the last message forwarded is a long one, and its end is still to come
         self._unsynced = False  # extended messages were forwarded and no Sync yet
         self._skipping = False  # the server skips everything up to Sync
         self._early_error = ""  # an error that came while no unit was at work
@@ -121,6 +122,11 @@ class Session:
         """Tell whether the session is between transactions, with nothing under way in either direction."""
         busy = self._pending or self._question or self.queue or self.waiting or self._unsynced
         return self.status == "I" and not busy and not self._transparent
+
+    @property
+    def at_work(self) -> bool:
+        """Tell whether the server has something to do without any more help from the client."""
+        return (self._pending is not None or bool(self.queue)) and not self._midway
 
     # --- from the client --------------------------------------------------------------------------
 
@@ -146,6 +152,15 @@ class Session:
         self.to_client.extend(self._withheld)
         self._withheld.clear()
         self._withheld_bytes = 0
+
+    def drain(self, frames: list[Frame]) -> None:
+        """Take the last that the client sent; what is not whole at the end is dropped."""
+        self.queue.extend(frames)
+        while self.queue and not self.queue[-1].ends:
+            self.queue.pop()
+        if self.waiting:
+            self.let_through()
+        self.advance()
 
     def _may_forward(self, frame: Frame) -> bool:
         if self._transparent or not self.status:
@@ -181,6 +196,7 @@ class Session:
 
     def _forward(self, frame: Frame) -> None:
         self.to_server.append(frame.raw)
+        self._midway = not frame.ends
         if self._transparent or not self.status:
             if frame.starts:
                 self._log("client", frame)
