@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typer
 
-from harness.commands import demo, server
+from harness.commands import bench, demo, server
 
 app = typer.Typer(
     name="lab",
@@ -21,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=demo.EPILOG)(demo.demo)
+app.command(epilog=bench.EPILOG)(bench.bench)
 app.command()(server.doctor)
 app.command(context_settings={"ignore_unknown_options": True})(server.psql)
 
