@@ -16,22 +16,27 @@ Nothing here judges; `run.py` does whole runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+
+import psycopg
 
 from harness.client import Client, ClientHost, ClientLimits
 from harness.database import Laboratory, open_laboratory, open_server
 from harness.evidence import read_evidence
-from harness.limits import HOLD_WAIT_S
+from harness.limits import CLIENT_WALL_S, HOLD_WAIT_S, KILL_WAIT_S
 from harness.proxy import Lane, Proxy
 from harness.records import CallResult, Died, Evidence, Hold, Kill, Policy, Stop
 from harness.scenario import Scenario
 from harness.script import Call, Script
 from harness.seeding import seed
 from harness.waiting import wait_until
+
+Seeder = Callable[[psycopg.Connection[Any]], None]
 
 
 class Workshop:
@@ -43,11 +48,16 @@ class Workshop:
         self.host = host
 
     @contextmanager
-    def scene(self, scenario: Scenario | None = None) -> Iterator[Scene]:
-        """Clean the rows, write `scenario`, and end every actor when the scene is over."""
+    def scene(self, scenario: Scenario | Seeder | None = None) -> Iterator[Scene]:
+        """Clean the rows, write `scenario`, and end every actor when the scene is over.
+
+        What is no `Scenario` writes itself: it is called with the owner's connection.
+        """
         self.laboratory.clear()
-        if scenario is not None:
+        if isinstance(scenario, Scenario):
             seed(self.laboratory.control, scenario)
+        elif scenario is not None:
+            scenario(self.laboratory.control)
         scene = Scene(self)
         try:
             yield scene
@@ -92,11 +102,19 @@ class Scene:
         self._actors: list[Actor] = []
 
     def actor(
-        self, impl: Path, *, stop: Stop | None = None, limits: ClientLimits | None = None
+        self,
+        impl: Path,
+        *,
+        stop: Stop | None = None,
+        limits: ClientLimits | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> Actor:
-        """Start a client that answers calls; the stop is armed before it connects."""
+        """Start a client that answers calls; the stop is armed before it connects.
+
+        `settings` of the server hold in its sessions from the start, as if they were the defaults.
+        """
         lane = self.workshop.proxy.lane(stop=stop)
-        dsn = self.laboratory.learner_dsn(lane.host, lane.port)
+        dsn = self._dsn(lane, settings)
         client = self.workshop.host.start_calls(impl, dsn, limits=limits or ClientLimits())
         return self._add(Actor(self, client, lane))
 
@@ -108,13 +126,23 @@ class Scene:
         *,
         stop: Stop | None = None,
         limits: ClientLimits | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> Actor:
         """Start the lab's program; ``{dsn}`` in an argument becomes the way through the proxy."""
         lane = self.workshop.proxy.lane(stop=stop)
-        dsn = self.laboratory.learner_dsn(lane.host, lane.port)
+        dsn = self._dsn(lane, settings)
         argv = [argument.replace("{dsn}", dsn) for argument in arguments]
         client = self.workshop.host.start_program(impl, lab, argv, limits=limits or ClientLimits())
-        return self._add(Actor(self, client, lane))
+        return self._add(Actor(self, client, lane, program=True))
+
+    def _dsn(self, lane: Lane, settings: Mapping[str, str] | None) -> str:
+        dsn = self.laboratory.learner_dsn(lane.host, lane.port)
+        if not settings:
+            return dsn
+        options = " ".join(
+            f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items()
+        )
+        return f"{dsn}&options={quote(options, safe='')}"
 
     def _add(self, actor: Actor) -> Actor:
         self._actors.append(actor)
@@ -154,6 +182,19 @@ class Scene:
         wait_until(lambda: over() or blocked(), "the client is blocked or done", wait_s=HOLD_WAIT_S)
         return not over()
 
+    def blocked(self, actor: Actor, *others: int) -> bool:
+        """Tell whether a session of the actor waits for a lock that one of the backends `others` holds."""
+        ask = "SELECT 1 FROM unnest(%s::int[]) AS p (pid) WHERE pg_blocking_pids(pid) && %s::int[]"
+        pids = list(actor.lane.backend_pids)
+        row = self.laboratory.control.execute(ask, (pids, list(others)), prepare=True).fetchone()
+        return row is not None
+
+    def terminate(self, pids: Sequence[int]) -> None:
+        """End server sessions with pg_terminate_backend, and wait until they are gone."""
+        ask = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ANY (%s)"
+        self.laboratory.control.execute(ask, (list(pids),))
+        self.laboratory.wait_backends_gone(pids)
+
     def close(self) -> None:
         """End every actor, whatever state it is in."""
         for actor in self._actors:
@@ -163,10 +204,11 @@ class Scene:
 class Actor:
     """A client process and the lane of the proxy it talks through."""
 
-    def __init__(self, scene: Scene, client: Client, lane: Lane) -> None:
+    def __init__(self, scene: Scene, client: Client, lane: Lane, *, program: bool = False) -> None:
         self.scene = scene
         self.client = client
         self.lane = lane
+        self._program = program
         self.calls: list[tuple[Call, CallResult]] = []
         self._script: Script | None = None
         self._pending: Call | None = None
@@ -201,22 +243,37 @@ class Actor:
         self._script = script
         self._send(next(script, None))
 
-    def go_on(self) -> Hold | None:
-        """Go on with the script, after `lane.release` or at the start; as `follow`."""
-        while self._pending is not None:
-            hold = self.wait_hold()
-            if hold is not None:
+    def go_on(self, until: Callable[[], bool] = lambda: False) -> Hold | None:
+        """Go on with the script, or the program, after `lane.release` or at the start; as `follow`.
+
+        Returns None also when `until` has become true; then the actor is still `busy`.
+        """
+        while self.busy:
+            hold = self.wait_hold(until)
+            if hold is not None or self._working():
                 return hold
-            result = self.client.result()
-            self.calls.append((self._pending, result))
-            self._send(self._next_call(result))
+            if self._pending is not None:
+                result = self.client.result()
+                self.calls.append((self._pending, result))
+                self._send(self._next_call(result))
         return None
 
-    def wait_hold(self) -> Hold | None:
-        """Wait until the client stands still at its stop; None when it answered or ended instead."""
+    @property
+    def busy(self) -> bool:
+        """Tell whether the script, or the program, is not over."""
+        return self.client.running() if self._program else self._pending is not None
+
+    def wait_hold(self, until: Callable[[], bool] = lambda: False) -> Hold | None:
+        """Wait until the client stands still at its stop; None when it answered or ended instead.
+
+        The wait is as long as a client may live: one that never gets anywhere ends by its limits.
+        """
         return self.lane.wait_hold(
-            alive=lambda: self.client.running() and not self.client.answered()
+            CLIENT_WALL_S + KILL_WAIT_S, alive=lambda: self._working() and not until()
         )
+
+    def _working(self) -> bool:
+        return self.client.running() and not self.client.answered()
 
     def _send(self, call: Call | None) -> None:
         self._pending = call
