@@ -124,7 +124,7 @@ class Laboratory:
             "application_name": application_name,
         }
         place = f"{quote(host, safe='')}:{port}/{self.name}"
-        return f"postgresql://{self.learner}:{self._password}@{place}?{urlencode(options)}"
+        return f"postgresql://{self.learner}:{self._password}@{place}?{urlencode(options, quote_via=quote)}"
 
     def connect(self) -> psycopg.Connection[Any]:
         """Open a fresh connection of the owner, in autocommit mode; the caller closes it."""

@@ -61,6 +61,8 @@ _SETTINGS: tuple[str, ...] = (
     # the kernel was never given, and synchronous_commit, which stays on, gives it everything.
     "fsync=off",
     "full_page_writes=off",
+    # A commit without synchronous_commit waits this long in memory: a crash loses it for certain.
+    "wal_writer_delay=10s",
     # The witness is written in it; loaded once here, a new session saves a millisecond.
     "shared_preload_libraries=plpgsql",
     # No background work that would compete with a run or change its timing.

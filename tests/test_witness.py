@@ -266,7 +266,7 @@ _FORBIDDEN = {
     "change it": "UPDATE witness.change SET tbl = 'x'",
     "empty it": "DELETE FROM witness.change",
     "truncate it": "TRUNCATE witness.change",
-    "lock it": "LOCK TABLE witness.change IN ACCESS EXCLUSIVE MODE",
+    "lock it": "BEGIN; LOCK TABLE witness.change IN ACCESS EXCLUSIVE MODE",
     "drop it": "DROP SCHEMA witness CASCADE",
     "copy it": "COPY witness.change TO STDOUT",
     "read its sequence": "SELECT last_value FROM witness.change_seq_seq",
