@@ -6,8 +6,10 @@ killed, the container is removed by testcontainers' own reaper, unless that is s
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -62,7 +64,11 @@ def engine_description() -> str:
             client.close()
     except Exception as error:
         text = f"Docker does not answer: {error}"
-        raise DatabaseProblem(text, "Start Docker, or unset LAB_DATABASE.") from error
+    with warnings.catch_warnings():
+        # Docker's library leaves its failed sockets to the garbage collector, which would complain later.
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+    raise DatabaseProblem(text, "Start Docker, or unset LAB_DATABASE.")
 
 
 @contextmanager

@@ -167,16 +167,17 @@ def _open_url() -> Iterator[Server]:
         info = connection.info
         # Where libpq ended up, of perhaps several hosts; all later connections go to the same one.
         admin |= {"host": info.host, "port": info.port, "dbname": info.dbname, "user": info.user}
-        address = info.host if info.host.startswith("/") else info.hostaddr
-        version = info.server_version
-    yield Server(
-        source="url",
-        version=version,
-        upstream=Upstream(address, info.port),
-        admin=admin,
-        bin_dir=_wheel_programs(),
-        description=f"PostgreSQL of LAB_DATABASE_URL: {info.user}@{info.host}:{info.port}/{info.dbname}",
-    )
+        if "hostaddr" in admin:
+            admin["hostaddr"] = info.hostaddr
+        server = Server(
+            source="url",
+            version=info.server_version,
+            upstream=Upstream(info.hostaddr or info.host, info.port),
+            admin=admin,
+            bin_dir=_wheel_programs(),
+            description=f"PostgreSQL at {info.user}@{info.host}:{info.port}/{info.dbname}",
+        )
+    yield server
 
 
 @contextmanager
