@@ -113,3 +113,8 @@ WATCH_DEBOUNCE_MS = 200
 WATCH_KEY_MS = 100
 #: The progress file is written in a millisecond; whoever holds its lock longer has died or hangs.
 PROGRESS_LOCK_WAIT_S = 10.0
+
+# --- sweeps -----------------------------------------------------------------------------------------
+
+#: A sweep ends when its fault no longer fires. A client that never gets done is stopped here.
+SWEEP_BOUNDARIES_MAX = 10_000

@@ -7,32 +7,43 @@
 A run is judged twice: safety on what a fresh connection sees once the client is gone, then liveness
 when one healthy client has finished. A fault that was armed and did not land makes the run `void`:
 neither a pass nor the learner's failure.
+
+A `Play` is a run in the making: who plays which activity under which fault. Kills are played here;
+`living.py` has the faults that a client survives, and `inject.py` finds the player of any fault.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from harness.activity import Activity, Calls
 from harness.faults import Fault, Kind
+from harness.healthy import Heard
+from harness.healthy import describe_failure as describe_failure
+from harness.healthy import judge_calls as judge_calls
 from harness.judge import judge_finished, judge_refusal, judge_safety
 from harness.records import (
     Boundary,
     CallResult,
-    Died,
     Evidence,
     Finding,
+    Hold,
     Kill,
-    Raised,
-    Returned,
+    Policy,
+    Stop,
     Verdict,
     WireEvent,
 )
 from harness.scenario import Scenario
 from harness.script import Call, ScriptMaker
-from harness.workshop import Actor, Workshop
+from harness.workshop import Actor, Scene, Workshop
+
+NOT_REACHED = "the client ended without reaching the place"
 
 
 @dataclass(frozen=True)
@@ -40,14 +51,15 @@ class Run:
     """One run from clean rows to a verdict, with all that was seen on the way.
 
     `after_fault` is what the fresh connection saw once the client was gone, `after_resume` what it
-    saw when a healthy client had finished; a run without a fault has only the second.
+    saw when a healthy client had finished; a run without a fault has only the second. `kills` are in
+    order; `kill` is the first. `note` says in words what a fault did, or why it did not land.
     """
 
-    scenario: Scenario
+    scenario: Any  # a `Scenario` for track A
     fault: str
     verdict: Verdict
     findings: tuple[Finding, ...] = ()
-    kill: Kill | None = None
+    kills: tuple[Kill, ...] = ()
     after_fault: Evidence | None = None
     after_resume: Evidence | None = None
     resumed_by: int | None = None
@@ -55,20 +67,148 @@ class Run:
     events: tuple[WireEvent, ...] = ()
     calls: tuple[tuple[Call, CallResult], ...] = ()
     seconds: float = 0.0
+    note: str = ""
+
+    @property
+    def kill(self) -> Kill | None:
+        """Return the first kill, if there was one."""
+        return self.kills[0] if self.kills else None
+
+    @property
+    def reached(self) -> bool:
+        """Tell whether the fault's place was reached (and then perhaps missed)."""
+        return self.note != NOT_REACHED
 
 
-def run_clean(workshop: Workshop, impl: Path, scenario: Scenario, maker: ScriptMaker) -> Run:
-    """Run the script without a fault; its boundaries are the record that faults are placed by."""
-    started = time.perf_counter()
-    with workshop.scene(scenario) as scene:
-        actor = scene.actor(impl)
-        actor.follow(maker(scenario))
+@dataclass(frozen=True)
+class Play:
+    """A run in the making. `record` holds the boundaries of a clean run, where a fault needs one."""
+
+    workshop: Workshop
+    impl: Path
+    activity: Activity
+    fault: Fault | None = None
+    record: tuple[Boundary, ...] = ()
+    started: float = field(default_factory=time.perf_counter)
+
+    def scene(self) -> AbstractContextManager[Scene]:
+        """Open a scene on clean rows with the activity's scenario in them."""
+        activity = self.activity
+        return self.workshop.scene(lambda control: activity.seed(control, activity.scenario))
+
+    def client(self, scene: Scene, stop: Stop | None = None, **settings: str) -> Actor:
+        """Start a client on the activity's work; it is held at `stop`."""
+        work, scenario = self.activity.work, self.activity.scenario
+        return work.start(scene, self.impl, scenario, stop=stop, settings=settings)
+
+    def advance(self, scene: Scene, actor: Actor, zombies: list[int]) -> Hold | None:
+        """Let a client go on until it is held or done.
+
+        `zombies` are server sessions of dead clients that the server still believes in. When the
+        client meets a lock of theirs they are terminated (the list is then empty), and it goes on.
+        """
+        hold = actor.go_on(until=lambda: bool(zombies) and scene.blocked(actor, *zombies))
+        if hold is None and actor.busy:
+            scene.terminate(zombies)
+            zombies.clear()
+            hold = actor.go_on()
+        return hold
+
+    def heal(self, scene: Scene, zombies: list[int] | None = None) -> tuple[Actor, str]:
+        """Let one healthy client finish; return it, and what it met of the `zombies`."""
+        left, note = list(zombies or ()), ""
+        healthy = self.client(scene)
+        self.advance(scene, healthy, left)
+        if zombies and not left:
+            note = "the healthy client met the zombie's lock"
+        elif left:
+            scene.terminate(left)
+            if self.answers(None, healthy):
+                note = "the healthy client was turned away by the zombie's lock"
+                healthy = self.client(scene)
+                healthy.go_on()
+        healthy.close()
+        return healthy, note
+
+    def answers(self, before: Evidence | None, actor: Actor) -> list[Finding]:
+        """Judge what a healthy client said."""
+        heard: Heard = self.activity.work.heard(actor)
+        return self.activity.answers(self.activity.scenario, before, heard)
+
+    def judged(
+        self,
+        actor: Actor,
+        healthy: Actor,
+        before: Sequence[Evidence],
+        after: Evidence,
+        *,
+        findings: Sequence[Finding] = (),
+        kills: Sequence[Kill] = (),
+        note: str = "",
+    ) -> Run:
+        """Judge a run to its end: safety at every moment in `before`, then `findings`, then liveness."""
+        activity, scenario = self.activity, self.activity.scenario
+        broken = (
+            next((found for seen in before if (found := activity.safety(scenario, seen))), [])
+            or list(findings)
+            or activity.safety(scenario, after)
+            or self.answers(before[-1], healthy)
+            or activity.finished(scenario, after)
+        )
+        landed = all(kill.landed for kill in kills)
+        return Run(
+            scenario,
+            self.line,
+            _verdict(broken) if landed else Verdict.VOID,
+            tuple(broken),
+            tuple(kills),
+            before[-1],
+            after,
+            healthy.client.pid,
+            note=note if landed else "; ".join(kill.void_reason for kill in kills),
+            **self._seen(actor),
+        )
+
+    def missed(self, actor: Actor, note: str = NOT_REACHED) -> Run:
+        """Return the run of a fault that did not land."""
+        kills: tuple[Kill, ...] = ()
+        if self.fault is not None and self.fault.kind is Kind.KILL:
+            kills = (Kill(self.line, None, None, self.fault.policy, False, note),)
+        return Run(
+            self.activity.scenario,
+            self.line,
+            Verdict.VOID,
+            kills=kills,
+            note=note,
+            **self._seen(actor),
+        )
+
+    @property
+    def line(self) -> str:
+        """Return the fault's line; empty without a fault."""
+        return str(self.fault) if self.fault is not None else ""
+
+    def _seen(self, actor: Actor) -> dict[str, Any]:
+        return {
+            "boundaries": actor.lane.boundaries,
+            "events": actor.lane.events,
+            "calls": tuple(actor.calls),
+            "seconds": time.perf_counter() - self.started,
+        }
+
+
+def play_clean(play: Play) -> Run:
+    """Play without a fault; the boundaries are the record that faults are placed by."""
+    activity, scenario = play.activity, play.activity.scenario
+    with play.scene() as scene:
+        actor = play.client(scene)
+        actor.go_on()
         actor.close()
         evidence = scene.evidence()
     findings = (
-        judge_safety(scenario, evidence)
-        or judge_calls(actor.calls)
-        or judge_finished(scenario, evidence)
+        play.answers(None, actor)
+        or activity.safety(scenario, evidence)
+        or activity.finished(scenario, evidence)
     )
     return Run(
         scenario,
@@ -77,11 +217,42 @@ def run_clean(workshop: Workshop, impl: Path, scenario: Scenario, maker: ScriptM
         tuple(findings),
         after_resume=evidence,
         resumed_by=actor.client.pid,
-        boundaries=actor.lane.boundaries,
-        events=actor.lane.events,
-        calls=tuple(actor.calls),
-        seconds=time.perf_counter() - started,
+        **play._seen(actor),
     )
+
+
+def play_kill(play: Play, then: Fault | None = None) -> Run:
+    """Kill a client at the fault's place, and with `then` the one that recovers, too.
+
+    Safety is read after each kill; at the end one healthy client finishes.
+    """
+    assert play.fault is not None
+    kills: list[Kill] = []
+    before: list[Evidence] = []
+    zombies: list[int] = []
+    with play.scene() as scene:
+        first = None
+        for fault in (play.fault, then):
+            if fault is None:
+                continue
+            actor = play.client(scene, fault.stop)
+            first = first or actor
+            hold = play.advance(scene, actor, zombies)
+            if hold is None:
+                return play.missed(first)
+            kills.append(actor.kill(str(fault), hold, fault.policy))
+            before.append(scene.evidence())
+            if fault.policy is Policy.LEAVE_OPEN:
+                zombies += actor.lane.backend_pids
+        healthy, note = play.heal(scene, zombies)
+        after = scene.evidence()
+    assert first is not None
+    return play.judged(first, healthy, before, after, kills=kills, note=note)
+
+
+def run_clean(workshop: Workshop, impl: Path, scenario: Scenario, maker: ScriptMaker) -> Run:
+    """Run the script without a fault; its boundaries are the record that faults are placed by."""
+    return play_clean(Play(workshop, impl, _track_a(scenario, maker)))
 
 
 def run_with_fault(
@@ -90,44 +261,15 @@ def run_with_fault(
     """Kill a client at the fault's place, read what is there, let a healthy client finish, judge.
 
     Raises:
-        ValueError: If the fault is not a kill.
+        ValueError: If the fault is not a kill; `inject.run_fault` plays the others.
     """
     if fault.kind is not Kind.KILL:
         raise ValueError(f"run_with_fault makes kills; {fault} is another fault")
-    started = time.perf_counter()
-    with workshop.scene(scenario) as scene:
-        actor = scene.actor(impl, stop=fault.stop)
-        hold = actor.follow(maker(scenario))
-        if hold is None:
-            missed = "the client ended without reaching the place"
-            kill = Kill(str(fault), None, None, fault.policy, False, missed)
-            return _void(scenario, kill, actor, started)
-        kill = actor.kill(str(fault), hold, fault.policy)
-        after_fault = scene.evidence()
-        healthy = scene.actor(impl)
-        healthy.follow(maker(scenario))
-        healthy.close()
-        after_resume = scene.evidence()
-    findings = (
-        judge_safety(scenario, after_fault)
-        or judge_safety(scenario, after_resume)
-        or judge_calls(healthy.calls)
-        or judge_finished(scenario, after_resume)
-    )
-    return Run(
-        scenario,
-        str(fault),
-        _verdict(findings) if kill.landed else Verdict.VOID,
-        tuple(findings),
-        kill,
-        after_fault,
-        after_resume,
-        healthy.client.pid,
-        actor.lane.boundaries,
-        actor.lane.events,
-        tuple(actor.calls),
-        time.perf_counter() - started,
-    )
+    return play_kill(Play(workshop, impl, _track_a(scenario, maker), fault))
+
+
+def _track_a(scenario: Scenario, maker: ScriptMaker) -> Activity:
+    return Activity(0, maker.__name__, scenario, Calls(maker), judge_safety, judge_finished)
 
 
 def run_rival_edit(
@@ -163,38 +305,5 @@ def run_rival_edit(
     )
 
 
-def judge_calls(calls: Sequence[tuple[Call, CallResult]]) -> list[Finding]:
-    """A healthy client must not raise: an error here is a finding, with the learner's own lines."""
-    for call, result in calls:
-        if not isinstance(result, Returned):
-            return [Finding(
-                "liveness",
-                f"called {call} in a healthy client, with no fault",
-                "a result",
-                describe_failure(result),
-            )]  # fmt: skip
-    return []
-
-
-def describe_failure(result: Raised | Died) -> str:
-    """Say how a call failed: the error and the learner's own frames, or how the process ended."""
-    if isinstance(result, Died):
-        return f"the process ended before it answered: {result.exit}"
-    return "\n".join([f"{result.type_name}: {result.text}", *result.traceback])
-
-
 def _verdict(findings: Sequence[Finding]) -> Verdict:
     return Verdict.FAIL if findings else Verdict.PASS
-
-
-def _void(scenario: Scenario, kill: Kill, actor: Actor, started: float) -> Run:
-    return Run(
-        scenario,
-        kill.fault,
-        Verdict.VOID,
-        kill=kill,
-        boundaries=actor.lane.boundaries,
-        events=actor.lane.events,
-        calls=tuple(actor.calls),
-        seconds=time.perf_counter() - started,
-    )
