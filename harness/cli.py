@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typer
 
-from harness.commands import bench, demo, server
+from harness.commands import bench, check, demo, server
 
 app = typer.Typer(
     name="lab",
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command(epilog=demo.EPILOG)(demo.demo)
 app.command(epilog=bench.EPILOG)(bench.bench)
+app.command(epilog=check.EPILOG)(check.check)
 app.command()(server.doctor)
 app.command(context_settings={"ignore_unknown_options": True})(server.psql)
 
