@@ -30,6 +30,7 @@ from harness.grading.check import (
 from harness.history import show_ids
 from harness.place import place_kill
 from harness.records import (
+    Boundary,
     CallResult,
     Died,
     Evidence,
@@ -44,7 +45,7 @@ from harness.records import (
 )
 from harness.run import Run, describe_failure, run_clean, run_with_fault
 from harness.scenario import Scenario
-from harness.script import ScriptMaker
+from harness.script import Call, Script, ScriptMaker
 from harness.workshop import Actor, Scene, Workshop
 
 _LAB_FOLDER = re.compile(r"lab(\d\d)_\w+")
@@ -84,31 +85,71 @@ class Bench:
 
     def result(self, actor: Actor, function: str, *args: Any, **kwargs: Any) -> CallResult:
         """Call a function of this lab and return its result or error; unstarted labs end the check."""
-        return self.admit(actor.call(self.lab.number, function, *args, **kwargs))
+        result = actor.call(self.lab.number, function, *args, **kwargs)
+        self.admit(result)
+        return result
 
     def call(self, actor: Actor, function: str, *args: Any, **kwargs: Any) -> Any:
         """Call a function of this lab that must return; anything else is a broken promise."""
-        result = self.result(actor, function, *args, **kwargs)
+        shown = f"{function}({', '.join(_brief(a) for a in args)})"
+        result = actor.call(self.lab.number, function, *args, **kwargs)
+        return self.returned(result, f"called {shown}")
+
+    def returned(self, result: CallResult, did: str) -> Any:
+        """Demand that a call returned, and return its value."""
+        self.admit(result)
         if isinstance(result, Returned):
             return result.value
-        shown = f"{function}({', '.join(_brief(a) for a in args)})"
-        raise self.broken(f"called {shown}", "it returns", describe_failure(result))
+        raise self.broken(did, "it returns", describe_failure(result))
 
     def inside(self, actor: Actor, function: str, *args: Any) -> Any:
         """Call a function of this lab inside an outer transaction that is rolled back; it must return."""
-        result = self.admit(actor.call_inside(self.lab.number, function, *args))
-        if isinstance(result, Returned):
-            return result.value
-        did = f"called {function} inside an open transaction"
-        raise self.broken(did, "it returns", describe_failure(result))
+        result = actor.call_inside(self.lab.number, function, *args)
+        return self.returned(result, f"called {function} inside an open transaction")
 
-    def admit(self, result: CallResult) -> CallResult:
+    def around(
+        self, actor: Actor, function: str, *args: Any, before: str, after: str
+    ) -> CallResult:
+        """Call a function of this lab inside an outer transaction that has work of its own.
+
+        The statement `before` runs before the call and `after` after it, also when the call raised;
+        then the outer transaction is committed.
+        """
+        around = (before, after)
+        return self.admit(actor.call_inside(self.lab.number, function, *args, around=around))
+
+    def script(self, function: str, *args: Any) -> Script:
+        """Return a script of one call of this lab, for an actor that is held or meets a lock."""
+        yield Call(self.lab.number, function, args)
+
+    def record(self, scenario: Scenario, function: str, *args: Any) -> tuple[Boundary, ...]:
+        """Make one call without a fault and return its boundaries: where it can be interrupted."""
+        with self.scene(scenario) as scene:
+            actor = self.actor(scene)
+            self.call(actor, function, *args)
+            return actor.lane.boundaries
+
+    def held(self, scene: Scene, number: int, function: str, *args: Any) -> tuple[Actor, Hold]:
+        """Start a client on one call and hold it at boundary `number`."""
+        actor = self.actor(scene, stop=Stop(boundary=number))
+        hold = actor.follow(self.script(function, *args))
+        if hold is None and actor.calls:
+            self.admit(actor.calls[-1][1])
+        return actor, self.landed(hold, f"hold at boundary {number}")
+
+    def finish(self, actor: Actor) -> CallResult:
+        """Let a client that was held, or that waited for a lock, end its call; return the result."""
+        if actor.lane.holding:
+            actor.lane.release()
+        actor.go_on()
+        return self.admit(actor.calls[-1][1])
+
+    def admit(self, result: CallResult) -> None:
         """Keep what the call printed; end the check when the lab, or an earlier one, is not started."""
         printed = result.exit.output if isinstance(result, Died) else result.output
         self.output.extend(printed)
         if isinstance(result, Raised):
             self._ask_whether_started(result)
-        return result
 
     def _ask_whether_started(self, raised: Raised) -> None:
         if raised.type_name == "NotImplementedError":
@@ -156,6 +197,14 @@ class Bench:
         """
         if _plain(expected) != _plain(seen):
             raise self.broken(did, _brief(expected), _brief(seen), cause=cause, promise=promise)
+
+    def fields(self, did: str, value: Any, *names: str) -> tuple[Any, ...]:
+        """Return these attributes of a returned value; one that is missing is a broken promise."""
+        absent = [name for name in names if not hasattr(value, name)]
+        if absent:
+            seen = f"{_brief(value)}, which has no {', '.join(absent)}"
+            raise self.broken(did, f"a result with {', '.join(names)}", seen)
+        return tuple(getattr(value, name) for name in names)
 
     def judged(self, findings: Sequence[Finding], did: str = "") -> None:
         """Raise when the judge found something; `did` is put before what the judge did."""

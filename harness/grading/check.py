@@ -59,7 +59,14 @@ class PromiseBroken(AssertionError):
 
 
 class NotStarted(AssertionError):
-    """The learner has not filled in this lab's file yet; the text names the file and the function."""
+    """The learner has not filled in a file of this lab yet; the text names it.
+
+    `step` says what to do in the file; by default, to replace the line that raises.
+    """
+
+    def __init__(self, text: str, step: str = "") -> None:
+        super().__init__(text)
+        self.step = step
 
 
 class EarlierLabMissing(Exception):

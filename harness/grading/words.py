@@ -38,10 +38,13 @@ def finding_text(finding: Finding) -> str:
 
 def not_started_text(lab: Lab, problem: NotStarted) -> str:
     """Tell a learner who has not begun what the first step is."""
+    step = problem.step or (
+        f"Open labs/{lab.file} and replace the line that raises NotImplementedError."
+    )
     return "\n".join([
         f"Lab {lab.number} is not started yet. That is fine: this is where it begins.",
         f"  1. Read labs/{lab.folder}/README.md: the lesson, about {lab.minutes} minutes with the work.",
-        f"  2. Open labs/{lab.file} and replace the line that raises NotImplementedError.",
+        f"  2. {step}",
         f"  3. Run `uv run lab check {lab.number}` again; `uv run lab hint {lab.number}` nudges.",
     ])  # fmt: skip
 

@@ -1,0 +1,172 @@
+"""The graded checks of lab 4: work resumes only after the audit proves the checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from harness.grading.bench import Bench
+from harness.grading.check import check
+from harness.grading.damage import AUDIT_DAMAGE, CHECKPOINT_DAMAGE, Damage
+from harness.grading.rivals import EDITS
+from harness.grading.shapes import SHAPES
+from harness.history import order_moves, show_ids
+from harness.records import Evidence, Stop
+from harness.scenario import festival
+from harness.script import Call, Script, resume_chunks
+
+#: A job with its first chunk done.
+JOB = festival(23, 10, seed=25, done_chunks=1)
+POINTS = ("orders", "audit", "checkpoint", "commit")
+
+
+@check("healthy progress is accepted, wherever the job stands", promise="doubted", points=10)
+def test_healthy_progress_is_accepted(bench: Bench):
+    for name, shape in SHAPES.items():
+        for chunks in range(shape.chunks + 1):
+            scenario = festival(
+                len(shape.approval), shape.chunk_size, seed=shape.seed, done_chunks=chunks,
+                job_id=shape.job_id, tenant=shape.tenant, first_id=shape.approved_ids[0],
+            )  # fmt: skip
+            with bench.scene(scenario) as scene:
+                seen = bench.call(bench.actor(scene), "verify_progress", scenario.job_id)
+                did = (
+                    f"called verify_progress on {name} with {chunks} of {shape.chunks} chunks done"
+                )
+                bench.equal(did, scenario.next_index, seen)
+                bench.equal(f"{did}; read what it changed", [], list(scene.evidence().changes))
+
+
+@check("a doctored audit is refused, and nothing changes", promise="doubted", points=20)
+def test_a_doctored_audit_is_refused(bench: Bench):
+    refuses_all(bench, AUDIT_DAMAGE, "verify_progress")
+
+
+@check("a doctored checkpoint is refused, and nothing changes", promise="doubted", points=14)
+def test_a_doctored_checkpoint_is_refused(bench: Bench):
+    refuses_all(bench, CHECKPOINT_DAMAGE, "verify_progress")
+
+
+@check("resume_chunk does not run over damage", promise="doubted", points=14)
+def test_resume_refuses_damage(bench: Bench):
+    refuses_all(bench, AUDIT_DAMAGE + CHECKPOINT_DAMAGE, "resume_chunk")
+
+
+def refuses_all(bench: Bench, damages: Sequence[Damage], function: str) -> None:
+    for damage in damages:
+        with bench.scene(damage.scenario) as scene:
+            for statement in damage.sql:
+                scene.rival(statement)
+            before = scene.evidence()
+            did = f"{damage.words} of a job with {before.jobs[0].next_index} as checkpoint, called {function}"
+            result = bench.result(bench.actor(scene), function, damage.scenario.job_id)
+            raised = bench.raises(result, "DamagedProgress", did)
+            numbers = {int(n) for n in re.findall(r"\d+", raised.text)}
+            if not numbers & set(damage.places):
+                raise bench.broken(
+                    did,
+                    "the text says where: a position, an order ID or the checkpoint",
+                    raised.text,
+                )
+            bench.equal(f"{did}; compared every table", tables(before), tables(scene.evidence()))
+
+
+@check(
+    "proven progress is resumed with the next chunk, in jobs of every shape",
+    promise="in order",
+    points=8,
+)
+def test_resumes_proven_progress(bench: Bench):
+    for scenario in SHAPES.values():
+        bench.clean(scenario, resume_chunks)
+
+
+@check("killed at the four points in every chunk, a new client resumes", promise="bound", points=12)
+def test_killed_at_the_four_points(bench: Bench):
+    bench.killed_everywhere(festival(23, 10, seed=22), resume_chunks, POINTS, chunks=(1, 2, 3))
+
+
+@check("a chunk that commits while you verify is no damage", promise="doubted", points=10)
+def test_a_chunk_committed_meanwhile_is_no_damage(bench: Bench):
+    scenario = festival(23, 10, seed=23, done_chunks=1)
+    with bench.scene(scenario) as scene:
+        actor = bench.actor(scene)
+        actor.follow(verify(scenario.job_id))
+        bench.admit(actor.calls[0][1])
+        last = len(actor.lane.boundaries)
+    for boundary in range(1, last + 1):
+        verified_meanwhile(bench, boundary)
+
+
+def verified_meanwhile(bench: Bench, boundary: int) -> None:
+    """Hold verify_progress at a boundary, let another worker commit a chunk, let it go on."""
+    scenario = festival(23, 10, seed=23, done_chunks=1)
+    did = f"held verify_progress at boundary {boundary} while another worker committed the second chunk"
+    with bench.scene(scenario) as scene:
+        actor = bench.actor(scene, stop=Stop(boundary=boundary))
+        if actor.follow(verify(scenario.job_id)) is None:
+            return  # it sent fewer statements this time; what it saw is checked at the others
+        worker = bench.actor(scene)
+        worker.start(one_chunk(scenario.job_id))
+        scene.wait_blocked_or_done(worker)
+        actor.lane.release()
+        actor.go_on()
+        seen = bench.returned(actor.calls[-1][1], did)
+        if seen not in (10, 20):
+            raise bench.broken(
+                did, "10 or 20, the checkpoint before or after that chunk", repr(seen)
+            )
+
+
+@check(
+    "an edited order stops the job; the chunk before it stays", promise="approved version", points=6
+)
+def test_an_edited_order_stops_the_job(bench: Bench):
+    scenario = festival(23, 10, seed=24, done_chunks=1)
+    for edit in EDITS:
+        edited = scenario.chunk_ids(2)[7]
+        did = f"let another owner {edit.words} order {edited} of the second chunk, called resume_chunk"
+        with bench.scene(scenario) as scene:
+            scene.rival(edit.sql, (edited,))
+            before = scene.evidence()
+            result = bench.result(bench.actor(scene), "resume_chunk", scenario.job_id)
+            bench.raises(result, "Conflict", did, naming=[edited])
+            bench.equal(f"{did}; compared every table", tables(before), tables(scene.evidence()))
+
+
+@check(
+    "unknown jobs, open transactions, and the connection afterwards", promise="hygiene", points=6
+)
+def test_leaves_the_connection_as_it_was(bench: Bench):
+    with bench.scene(JOB) as scene:
+        actor = bench.actor(scene)
+        for function in ("verify_progress", "resume_chunk"):
+            unknown = bench.result(actor, function, "no-such-job")
+            bench.raises(unknown, "UnknownJob", f"called {function} for a job nobody registered")
+            for job_id in ("no-such-job", JOB.job_id):
+                before = bench.session(actor)
+                result = bench.result(actor, function, job_id)
+                bench.hygiene(actor, before, result, f"called {function}, looked at the connection")
+    with bench.scene(JOB) as scene:
+        bench.inside(bench.actor(scene), "resume_chunk", JOB.job_id)
+        remained = show_ids(move.order_id for move in order_moves(scene.evidence().changes))
+        did = "called resume_chunk inside a transaction that was rolled back; read what remained"
+        bench.equal(did, "none", remained)
+    with bench.scene(JOB) as scene:
+        scene.rival("DELETE FROM job_audit WHERE position = 3")
+        actor = bench.actor(scene)
+        before = bench.session(actor)
+        result = bench.result(actor, "resume_chunk", JOB.job_id)
+        bench.hygiene(actor, before, result, "met damage, looked at the connection")
+
+
+def verify(job_id: str) -> Script:
+    yield Call(4, "verify_progress", (job_id,))
+
+
+def one_chunk(job_id: str) -> Script:
+    yield Call(4, "resume_chunk", (job_id,))
+
+
+def tables(evidence: Evidence) -> list[object]:
+    return [evidence.orders, evidence.jobs, evidence.items, evidence.audit]
