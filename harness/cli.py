@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typer
 
-from harness.commands import bench, check, demo, server
+from harness.commands import bench, check, demo, files, learn, run, server
 
 app = typer.Typer(
     name="lab",
@@ -23,6 +23,12 @@ app = typer.Typer(
 app.command(epilog=demo.EPILOG)(demo.demo)
 app.command(epilog=bench.EPILOG)(bench.bench)
 app.command(epilog=check.EPILOG)(check.check)
+app.command(epilog=learn.STATUS_EPILOG)(learn.status)
+app.command(epilog=learn.HINT_EPILOG)(learn.hint)
+app.command(epilog=files.RESET_EPILOG)(files.reset)
+app.command("catch-up", epilog=files.CATCH_UP_EPILOG)(files.catch_up)
+app.command(epilog=files.DIFF_EPILOG)(files.diff)
+app.command(epilog=run.EPILOG)(run.run)
 app.command()(server.doctor)
 app.command(context_settings={"ignore_unknown_options": True})(server.psql)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from harness.commands.common import Exit, Impl, JsonFile, err, out, trouble_told, usage
-from harness.course import COURSE, LABS, Lab, lab
+from harness.commands.common import Exit, Impl, JsonFile, chosen_lab, err, out, trouble_told, usage
+from harness.course import COURSE, LABS, Lab
 from harness.impl import UnknownImpl, find_impl
 from harness.records import Verdict
 
@@ -76,10 +76,7 @@ def _labs(number: int | None, *, own: bool) -> tuple[Lab, ...]:
     from harness.progress import load
 
     if number is not None:
-        try:
-            chosen: tuple[Lab, ...] = (lab(number),)
-        except LookupError as problem:
-            usage(str(problem))
+        chosen: tuple[Lab, ...] = (chosen_lab(number),)
     else:
         checked = tuple(entry for entry in COURSE if has_checks(entry))
         unfinished = [entry for entry in checked if not load().of(entry).behind]

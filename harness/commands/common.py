@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
+from harness.course import Lab, lab
 from harness.records import Verdict
 
 out = Console()
@@ -44,6 +45,14 @@ def usage(message: str) -> NoReturn:
     """End with status 2 and one clear line."""
     err.print(f"[bold red]lab:[/] {message}", highlight=False)
     raise typer.Exit(Exit.USAGE)
+
+
+def chosen_lab(number: int) -> Lab:
+    """Return lab `number`, or end with status 2."""
+    try:
+        return lab(number)
+    except LookupError as problem:
+        usage(str(problem))
 
 
 def exit_for(verdict: Verdict) -> Exit:

@@ -172,7 +172,7 @@ def points_line(entry: Lab, run: CheckRun, before: Mapping[str, CheckResult] | N
     style = "bold green" if points == most and results else "bold"
     text = Text.assemble((f"lab {entry.number}: {points} of {most} points", style))
     if not run.whole:
-        text.append(f", {len(results)} checks only", style="dim")
+        text.append(" (not all checks were run)", style="dim")
     if before:
         was = sum(before[r.id].points for r in results if r.id in before)
         text.append(f" (was {was})" if was != points else " (as before)", style="dim")
