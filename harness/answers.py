@@ -39,11 +39,12 @@ class Answers:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         *,
-        inside: bool = False,
+        inside: bool | Sequence[str] = False,
     ) -> None:
         """Send one call. The client reads it before it does anything else, so this does not wait.
 
-        With `inside`, the client makes the call in an outer transaction that is rolled back.
+        With `inside`, the client makes the call in an outer transaction that is rolled back; or, where
+        `inside` is two statements, that runs them before and after the call and is committed.
         """
         assert not self._waiting, "the answer of the call before was not taken"
         self._id += 1
@@ -99,9 +100,13 @@ class Answers:
 
     def refusal(self, output: tuple[str, ...]) -> Raised:
         """Return the result of a call whose answer was spoiled."""
-        self._waiting = False
+        self.abandon()
         bases = ("Exception", "BaseException")
         return Raised("ProtocolError", bases, self.broken, None, (), "protocol", None, output)
+
+    def abandon(self) -> None:
+        """Expect no answer to the last call any more."""
+        self._waiting = False
 
     def close(self) -> None:
         """Close the socket."""

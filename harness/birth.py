@@ -12,6 +12,7 @@ fork costs more than the rest), and waits for its plan on a pipe. What runs then
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -118,7 +119,11 @@ def _run(plan: dict[str, Any]) -> None:
             signal.SIGPIPE, signal.SIG_DFL
         )  # Python ignores both; a program expects neither
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        os.execvp(plan["command"][0], plan["command"])
+        program = plan["command"][0]
+        try:
+            os.execvp(program, plan["command"])
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, "no such program", program) from None
     if plan["spawn"]:
         if plan["mode"] == "calls":
             os.set_inheritable(CALLS_FD, True)

@@ -22,7 +22,6 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
 from io import TextIOWrapper
 from pathlib import Path
 from types import ModuleType
@@ -136,13 +135,33 @@ def _answer(
             return {"raised": missing_function(lab, call["function"], function)}
         phase = "call"
         args, kwargs = decode(call["arguments"])
-        with conn.transaction(force_rollback=True) if call["inside"] else nullcontext():
-            value = function(conn, *args, **kwargs)
+        value = _call(conn, lambda: function(conn, *args, **kwargs), call["inside"])
         phase = "result"
         return {"returned": encode(value)}
     except BaseException as error:
         # SystemExit and KeyboardInterrupt too: leaving is not an answer.
         return {"raised": describe_error(error, impl, PACKAGE, phase)}
+
+
+def _call(conn: Any, function: Callable[[], Any], inside: bool | list[str]) -> Any:
+    """Call on its own, in an outer transaction that is rolled back, or in one with work of its own."""
+    if not inside:
+        return function()
+    if inside is True:
+        with conn.transaction(force_rollback=True):
+            return function()
+    before, after = inside
+    value, caught = None, None
+    with conn.transaction():
+        conn.execute(before)
+        try:
+            value = function()
+        except Exception as error:
+            caught = error  # as a caller who knows what to do about it, and goes on
+        conn.execute(after)
+    if caught is not None:
+        raise caught
+    return value
 
 
 def _connection_state(conn: Any) -> dict[str, Any] | None:

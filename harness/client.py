@@ -143,7 +143,12 @@ class ClientHost:
         control, wardens_end = socket.socketpair()
         calls, clients_end = socket.socketpair()
         with wardens_end, clients_end:
-            self._fork([wardens_end.fileno(), clients_end.fileno()])
+            try:
+                self._fork([wardens_end.fileno(), clients_end.fileno()])
+            except BaseException:
+                control.close()
+                calls.close()
+                raise
         return Control(control), Answers(calls)
 
     def _fork(self, fds: Sequence[int]) -> None:
@@ -196,12 +201,16 @@ class Client:
         """
         self._answers.send(lab, function, args, kwargs)
 
-    def call_inside(self, lab: int, function: str, *args: Any, **kwargs: Any) -> None:
+    def call_inside(
+        self, lab: int, function: str, *args: Any, around: tuple[str, str] | None = None
+    ) -> None:
         """Send one call that is made inside an outer transaction, which is then rolled back.
 
         Otherwise as `call`. A function that keeps to the contract nests in it: nothing of it remains.
+        With `around`, two statements, the outer transaction runs the first before the call and the
+        second after it, also when the call raised, and is committed.
         """
-        self._answers.send(lab, function, args, kwargs, inside=True)
+        self._answers.send(lab, function, args, {}, inside=around or True)
 
     def result(self, wait_s: float | None = None) -> CallResult:
         """Wait for the answer of the last call and return it; Died when the process ended instead.
@@ -217,6 +226,7 @@ class Client:
                 return self._give_up()
             self._wait_for_news(deadline, wait_s, "the client answers", self._answers.fileno())
         if not self.answered():
+            self._answers.abandon()
             return Died(self.wait())
         result = self._answers.take(self._control.recent())
         if self._answers.broken:
@@ -229,6 +239,7 @@ class Client:
 
     def _give_up(self) -> CallResult:
         """End a client that cannot answer any more; it is usually ending by itself already."""
+        self._answers.abandon()
         try:
             return Died(self.wait(limits.CLIENT_CLOSING_WAIT_S))
         except DeadlineExpired:

@@ -77,27 +77,26 @@ class Warden:
 
     def _hand_over_plan(self, plan_fd: int) -> dict[str, Any]:
         """Wait for the plan, pass it on to the client, and return the limits in it."""
-        data = b""
-        while not data.endswith(b"\n"):
-            try:
-                more = self._control.recv(1 << 16)
-            except ConnectionError:
-                more = b""
-            if not more:
-                self._harness_gone = True  # no plan was ever needed
-                return {}
-            data += more
-        with open(plan_fd, "wb") as file:
-            file.write(data)
-        caps: dict[str, Any] = json.loads(data)["limits"]
+        while b"\n" not in self._orders:
+            if not self._hear():
+                return {}  # no plan was ever needed
+        plan, _, self._orders = self._orders.partition(b"\n")
+        try:
+            with open(plan_fd, "wb") as file:
+                file.write(plan)
+        except BrokenPipeError:
+            pass  # it was killed before it was born; how it ended is told in the end
+        caps: dict[str, Any] = json.loads(plan)["limits"]
         return caps
 
     def run(self) -> None:
         """Serve until the client has ended, by itself or by order; leave nothing of it."""
+        self._obey_all()
         while not self._over():
             for fd in self._wait(self._watch_at - time.monotonic()):
                 if fd == self._control.fileno():
-                    self._read_orders()
+                    self._hear()
+            self._obey_all()
             self._drain()
             self._watch()
         self._end_everything()
@@ -137,15 +136,20 @@ class Warden:
             os.waitpid(dead.si_pid, 0)
         return False
 
-    def _read_orders(self) -> None:
+    def _hear(self) -> bool:
+        """Take in what the harness has said; False when it is gone."""
         try:
-            data = self._control.recv(4096)
+            data = self._control.recv(1 << 16)
         except ConnectionError:
             data = b""
         self._harness_gone = not data
-        *lines, self._orders = (self._orders + data).split(b"\n")
-        for line in lines:
-            self._obey(line.decode())
+        self._orders += data
+        return not self._harness_gone
+
+    def _obey_all(self) -> None:
+        *orders, self._orders = self._orders.split(b"\n")
+        for order in orders:
+            self._obey(order.decode())
 
     def _obey(self, order: str) -> None:
         if order == "kill":
