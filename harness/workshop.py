@@ -100,6 +100,7 @@ class Scene:
         self.workshop = workshop
         self.laboratory = workshop.laboratory
         self._actors: list[Actor] = []
+        self._rivals: list[int] = []
 
     def actor(
         self,
@@ -155,14 +156,28 @@ class Scene:
             evidence = read_evidence(connection)
         finally:
             connection.close()
-        own = self.laboratory.control.info.backend_pid
+        own = {self.laboratory.control.info.backend_pid, *self._rivals}
         return replace(
-            evidence, changes=tuple(c for c in evidence.changes if c.backend_pid != own)
+            evidence, changes=tuple(c for c in evidence.changes if c.backend_pid not in own)
         )  # fmt: skip
 
     def rival(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Let another owner write: one statement in its own transaction. Returns the rows it changed."""
         return self.laboratory.control.execute(sql, parameters).rowcount
+
+    @contextmanager
+    def rival_transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        """Open a transaction of another owner and yield its connection; COMMIT is up to the caller.
+
+        What is not committed when the block ends is rolled back.
+        """
+        connection = self.laboratory.connect()
+        self._rivals.append(connection.info.backend_pid)
+        try:
+            connection.execute("BEGIN")
+            yield connection
+        finally:
+            connection.close()
 
     def wait_blocked_or_done(self, actor: Actor) -> bool:
         """Wait until the actor's session waits for a lock (True), or its call is over (False).
@@ -228,9 +243,15 @@ class Actor:
             wait_s=HOLD_WAIT_S,
         )
 
-    def call_inside(self, lab: int, function: str, *args: Any) -> CallResult:
-        """Call one function inside an outer transaction that is rolled back, and wait for its answer."""
-        self.client.call_inside(lab, function, *args)
+    def call_inside(
+        self, lab: int, function: str, *args: Any, around: tuple[str, str] | None = None
+    ) -> CallResult:
+        """Call one function inside an outer transaction, and wait for its answer.
+
+        The transaction is rolled back; with `around`, it runs these statements before and after the
+        call, also when the call raised, and is committed.
+        """
+        self.client.call_inside(lab, function, *args, around=around)
         return self.client.result()
 
     def follow(self, script: Script) -> Hold | None:

@@ -85,9 +85,7 @@ class Bench:
 
     def result(self, actor: Actor, function: str, *args: Any, **kwargs: Any) -> CallResult:
         """Call a function of this lab and return its result or error; unstarted labs end the check."""
-        result = actor.call(self.lab.number, function, *args, **kwargs)
-        self.admit(result)
-        return result
+        return self.admit(actor.call(self.lab.number, function, *args, **kwargs))
 
     def call(self, actor: Actor, function: str, *args: Any, **kwargs: Any) -> Any:
         """Call a function of this lab that must return; anything else is a broken promise."""
@@ -116,7 +114,9 @@ class Bench:
         then the outer transaction is committed.
         """
         around = (before, after)
-        return self.admit(actor.call_inside(self.lab.number, function, *args, around=around))
+        result = actor.call_inside(self.lab.number, function, *args, around=around)
+        self.admit(result)
+        return result
 
     def script(self, function: str, *args: Any) -> Script:
         """Return a script of one call of this lab, for an actor that is held or meets a lock."""
@@ -142,14 +142,17 @@ class Bench:
         if actor.lane.holding:
             actor.lane.release()
         actor.go_on()
-        return self.admit(actor.calls[-1][1])
+        result = actor.calls[-1][1]
+        self.admit(result)
+        return result
 
-    def admit(self, result: CallResult) -> None:
+    def admit(self, result: CallResult) -> CallResult:
         """Keep what the call printed; end the check when the lab, or an earlier one, is not started."""
         printed = result.exit.output if isinstance(result, Died) else result.output
         self.output.extend(printed)
         if isinstance(result, Raised):
             self._ask_whether_started(result)
+        return result
 
     def _ask_whether_started(self, raised: Raised) -> None:
         if raised.type_name == "NotImplementedError":
