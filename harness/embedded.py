@@ -264,6 +264,7 @@ def _start_keeper(home: Path, programs: Path, user: SystemUser | None, private: 
         report_fd=write_fd,
         user_id=user.user_id if user is not None else None,
         group_id=user.group_id if user is not None else None,
+        linger_s=0.0 if private else limits.SERVER_LINGER_S,
         private=private,
     )
     with os.fdopen(read_fd) as report, subprocess.Popen(

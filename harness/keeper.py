@@ -42,6 +42,7 @@ from types import FrameType
 
 from harness.limits import (
     POLL_S,
+    SERVER_FIRST_USER_WAIT_S,
     SERVER_LINGER_S,
     SERVER_START_WAIT_S,
     SERVER_STOP_WAIT_S,
@@ -63,7 +64,8 @@ class Orders:
     report_fd: int
     user_id: int | None = None  # root's keeper becomes this user
     group_id: int | None = None
-    private: bool = False  # no lingering, and the home is removed at the end
+    linger_s: float = SERVER_LINGER_S
+    private: bool = False  # the home is removed at the end
 
     def to_json(self) -> str:
         """Return the text that `from_json` reads."""
@@ -134,14 +136,13 @@ class Keeper:
 
     def serve(self) -> None:
         """Answer users until the linger time has passed without any, or the server died."""
-        linger_s = 0.0 if self._orders.private else SERVER_LINGER_S
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
-            # The user that ordered this server is on its way; it gets the full time to arrive.
-            alone_since, patience_s = time.monotonic(), max(linger_s, SERVER_LINGER_S)
+            # The user that ordered this server is on its way and gets time to arrive.
+            alone_since, patience_s = time.monotonic(), SERVER_FIRST_USER_WAIT_S
             while not self._ending and self._server_runs():
                 if self._users:
-                    alone_since, patience_s = time.monotonic(), linger_s
+                    alone_since, patience_s = time.monotonic(), self._orders.linger_s
                 elif time.monotonic() - alone_since >= patience_s:
                     return
                 # The short timeout bounds how late a linger or a dead server is noticed.

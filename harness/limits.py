@@ -22,6 +22,8 @@ SERVER_START_WAIT_S = 60.0
 SERVER_STOP_WAIT_S = 15.0
 #: The embedded server stays this long after its last user left, so that the next command finds it warm.
 SERVER_LINGER_S = 3.0
+#: The command that had a server started arrives within milliseconds, or was killed in between.
+SERVER_FIRST_USER_WAIT_S = 5.0
 
 # --- what one client may use ------------------------------------------------------------------------
 
