@@ -19,6 +19,7 @@ A host may be used by several threads; so may a client, where one waits and anot
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -130,13 +131,28 @@ class ClientHost:
 
     def _start(self, plan: dict[str, Any], env: dict[str, str], caps: ClientLimits) -> Client:
         with self._lock:
-            control, answers = self._spare or self._bear()
+            control, answers = self._take_newborn()
             # The next one is born while this one works: a start then costs no fork.
             self._spare = self._bear()
         control.send_plan({**plan, "env": env, "limits": asdict(caps), "spawn": self.spawn})
         client = Client(self, control, answers, caps)
         self._clients.add(client)
         return client
+
+    def _take_newborn(self) -> tuple[Control, Answers]:
+        """Return a client without a plan that is alive; the spare may have been killed meanwhile."""
+        for _ in range(3):
+            control, answers = self._spare or self._bear()
+            self._spare = None
+            try:
+                if control.wait_born():
+                    return control, answers
+            except DeadlineExpired:
+                pass  # the fork server was stopped, or the machine stands still
+            control.close()
+            answers.close()
+            self._restart_server()
+        raise ClientTrouble("three clients in a row were killed before they began")
 
     def _bear(self) -> tuple[Control, Answers]:
         """Ask the fork server for a client without a plan."""
@@ -158,9 +174,13 @@ class ClientHost:
         try:
             self._server.fork(fds)
         except OSError:
-            self._server.close()
-            self._server = _ForkServer(warm=not self.spawn)
+            self._restart_server()
             self._server.fork(fds)
+
+    def _restart_server(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._server = _ForkServer(warm=not self.spawn)
 
     def _forget(self, client: Client) -> None:
         self._clients.discard(client)
@@ -178,7 +198,7 @@ class Client:
         self._exit: ClientExit | None = None
         #: The warden ends it at the wall; this net is for a warden that cannot.
         self._overdue = time.monotonic() + caps.wall_s + limits.KILL_WAIT_S
-        self.pid = control.wait_born()
+        self.pid = control.pid
 
     def __enter__(self) -> Client:
         return self
@@ -356,6 +376,7 @@ class _ForkServer:
     def __init__(self, *, warm: bool) -> None:
         self._socket, theirs = socket.socketpair()
         self._ready = False
+        self._folder = ""
         with theirs:
             fd = theirs.fileno()
             self._process = subprocess.Popen(
@@ -377,12 +398,14 @@ class _ForkServer:
         if self._ready:
             return
         self._socket.settimeout(limits.FORK_SERVER_START_WAIT_S)
-        if self._socket.recv(16) != b"ready\n":
+        ready, _, folder = self._socket.recv(4096).decode().partition(" ")
+        if ready != "ready":
             raise ClientTrouble(
                 f"the fork server ended with status {self._process.wait()} before it was ready: "
                 "its standard error tells why"
             )
         self._socket.settimeout(None)
+        self._folder = folder
         self._ready = True
 
     def close(self) -> None:
@@ -393,6 +416,8 @@ class _ForkServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._folder:  # where a client has killed it
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 #: Python clients: text is UTF-8, sets have the same order in every run, no stale bytecode.

@@ -27,7 +27,8 @@ class Control:
         self._socket = end
         self._lock = threading.RLock()
         self._half = b""
-        self._born: dict[str, Any] | None = None
+        self.pid = 0
+        self._warden_pid = 0
         self._end: dict[str, Any] | None = None
         self._asked = 0
         self._replies = 0
@@ -46,12 +47,10 @@ class Control:
         finally:
             self._socket.setblocking(False)
 
-    def wait_born(self) -> int:
-        """Wait for the client's PID."""
-        self._wait_until(
-            lambda: self._born is not None, "the client is born", 2 * limits.KILL_WAIT_S
-        )
-        return int(self._born["pid"]) if self._born else 0
+    def wait_born(self) -> bool:
+        """Wait until the client exists and `pid` is known; False when its warden died before."""
+        self._wait_until(lambda: self.pid != 0, "a client is born", limits.FORK_SERVER_START_WAIT_S)
+        return self._end is None
 
     def order(self, name: str) -> None:
         """Send an order; a warden that is gone takes none."""
@@ -92,8 +91,8 @@ class Control:
     def kill_warden(self) -> None:
         """Kill the warden; its socket then ends, and the client is known to be lost."""
         with self._lock:
-            if self._end is None and self._born is not None:
-                os.kill(self._born["warden"], signal.SIGKILL)
+            if self._end is None and self._warden_pid:
+                os.kill(self._warden_pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Close the socket, which a warden that is still there takes as an order to kill."""
@@ -128,7 +127,7 @@ class Control:
 
     def _hear(self, message: dict[str, Any]) -> None:
         if "pid" in message:
-            self._born = message
+            self.pid, self._warden_pid = message["pid"], message["warden"]
             return
         self.out += message["out"]
         self.err += message["err"]

@@ -57,7 +57,7 @@ def _warm_up() -> None:
 def _serve(control: socket.socket, folder: str) -> None:
     wardens: set[int] = set()
     signals = processes.child_signal()
-    control.sendall(b"ready\n")
+    control.sendall(f"ready {folder}".encode())
     while True:
         ready, _, _ = select.select([control.fileno(), signals[0]], [], [])
         if signals[0] in ready:
