@@ -179,6 +179,10 @@ class Laboratory:
             self._roll_back_prepared(name)
         if altered:
             self._give_defaults()
+        self.wipe()
+
+    def wipe(self) -> None:
+        """Empty the lab tables and the witness; sessions stay. No session may hold a lock on a row."""
         if self._rows_deleted > limits.CLEAR_ROWS_MAX:
             self.control.execute(_TRUNCATE)
             self._rows_deleted = 0

@@ -13,7 +13,7 @@ helper: it raises `PromiseBroken` only for what the learner's code did, and says
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,6 +82,23 @@ class Bench:
     def actor(self, scene: Scene, *, stop: Stop | None = None) -> Actor:
         """Start a client process of the learner's code, with its stop armed."""
         return scene.actor(self.impl, stop=stop)
+
+    def stages(self, scenarios: Iterable[Scenario]) -> Iterator[tuple[Scene, Actor, Scenario]]:
+        """Yield one scene after another with one client for all, for checks of many small calls.
+
+        A client that left a transaction open is replaced, so that it cannot spoil the next scene.
+        """
+        with self.scene() as scene:
+            actor = self.actor(scene)
+            actor.wait_connected()
+            for scenario in scenarios:
+                if not actor.lane.idle:
+                    actor.close()
+                    self.workshop.laboratory.clear()
+                    actor = self.actor(scene)
+                    actor.wait_connected()
+                scene.restage(scenario)
+                yield scene, actor, scenario
 
     def result(self, actor: Actor, function: str, *args: Any, **kwargs: Any) -> CallResult:
         """Call a function of this lab and return its result or error; unstarted labs end the check."""

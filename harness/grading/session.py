@@ -54,6 +54,10 @@ class CheckRun:
         """Return the results of one lab."""
         return tuple(result for result in self.results if result.lab == lab.number)
 
+    def passed(self, lab: Lab) -> bool:
+        """Tell whether every check of a lab passed."""
+        return all(result.verdict is Verdict.PASS for result in self.of(lab))
+
 
 class Listener:
     """What a caller may want to hear during a run. The methods do nothing here."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.grading.bench import Bench
 from harness.grading.check import check
-from harness.grading.rivals import EDITS, Edit
+from harness.grading.rivals import EDITS
 from harness.grading.shapes import SHAPES
 from harness.history import order_moves, show_ids
 from harness.judge import judge_finished, judge_safety
@@ -74,18 +74,12 @@ def test_killed_at_the_four_points(bench: Bench):
     points=16,
 )
 def test_an_edited_order_stops_its_chunk(bench: Bench):
-    scenario = festival(23, 10, seed=10, done_chunks=1)
-    for edit in EDITS:
-        refuses(bench, scenario, edit)
-
-
-def refuses(bench: Bench, scenario: Scenario, edit: Edit) -> None:
-    edited = scenario.chunk_ids(2)[4]
-    did = f"let another owner {edit.words} order {edited}, then called run_chunk for its chunk"
-    with bench.scene(scenario) as scene:
+    stages = bench.stages(festival(23, 10, seed=10, done_chunks=1) for _ in EDITS)
+    for edit, (scene, actor, scenario) in zip(EDITS, stages, strict=True):
+        edited = scenario.chunk_ids(2)[4]
+        did = f"let another owner {edit.words} order {edited}, then called run_chunk for its chunk"
         scene.rival(edit.sql, (edited,))
         before = scene.evidence()
-        actor = bench.actor(scene)
         result = bench.result(actor, "run_chunk", scenario.job_id)
         bench.raises(
             result, "Conflict", did, naming=[edited],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from harness.grading.bench import Bench
 from harness.grading.check import check
@@ -12,7 +12,7 @@ from harness.grading.rivals import EDITS
 from harness.grading.shapes import SHAPES
 from harness.history import order_moves, show_ids
 from harness.records import Evidence, Stop
-from harness.scenario import festival
+from harness.scenario import Scenario, festival, make_scenario
 from harness.script import Call, Script, resume_chunks
 
 #: A job with its first chunk done.
@@ -22,19 +22,21 @@ POINTS = ("orders", "audit", "checkpoint", "commit")
 
 @check("healthy progress is accepted, wherever the job stands", promise="doubted", points=10)
 def test_healthy_progress_is_accepted(bench: Bench):
-    for name, shape in SHAPES.items():
+    for scene, actor, scenario in bench.stages(every_stage_of_every_shape()):
+        seen = bench.call(actor, "verify_progress", scenario.job_id)
+        total = len(scenario.approval)
+        did = f"called verify_progress on a healthy job with {scenario.next_index} of {total} orders done"
+        bench.equal(did, scenario.next_index, seen)
+        bench.equal(f"{did}; read what it changed", [], list(scene.evidence().changes))
+
+
+def every_stage_of_every_shape() -> Iterator[Scenario]:
+    for shape in SHAPES.values():
         for chunks in range(shape.chunks + 1):
-            scenario = festival(
-                len(shape.approval), shape.chunk_size, seed=shape.seed, done_chunks=chunks,
-                job_id=shape.job_id, tenant=shape.tenant, first_id=shape.approved_ids[0],
+            yield make_scenario(
+                shape.approval, job_id=shape.job_id, tenant=shape.tenant,
+                chunk_size=shape.chunk_size, others=shape.others, done_chunks=chunks,
             )  # fmt: skip
-            with bench.scene(scenario) as scene:
-                seen = bench.call(bench.actor(scene), "verify_progress", scenario.job_id)
-                did = (
-                    f"called verify_progress on {name} with {chunks} of {shape.chunks} chunks done"
-                )
-                bench.equal(did, scenario.next_index, seen)
-                bench.equal(f"{did}; read what it changed", [], list(scene.evidence().changes))
 
 
 @check("a doctored audit is refused, and nothing changes", promise="doubted", points=20)
@@ -53,22 +55,21 @@ def test_resume_refuses_damage(bench: Bench):
 
 
 def refuses_all(bench: Bench, damages: Sequence[Damage], function: str) -> None:
-    for damage in damages:
-        with bench.scene(damage.scenario) as scene:
-            for statement in damage.sql:
-                scene.rival(statement)
-            before = scene.evidence()
-            did = f"{damage.words} of a job with {before.jobs[0].next_index} as checkpoint, called {function}"
-            result = bench.result(bench.actor(scene), function, damage.scenario.job_id)
-            raised = bench.raises(result, "DamagedProgress", did)
-            numbers = {int(n) for n in re.findall(r"\d+", raised.text)}
-            if not numbers & set(damage.places):
-                raise bench.broken(
-                    did,
-                    "the text says where: a position, an order ID or the checkpoint",
-                    raised.text,
-                )
-            bench.equal(f"{did}; compared every table", tables(before), tables(scene.evidence()))
+    stages = bench.stages(damage.scenario for damage in damages)
+    for damage, (scene, actor, scenario) in zip(damages, stages, strict=True):
+        for statement in damage.sql:
+            scene.rival(statement)
+        before = scene.evidence()
+        did = (
+            f"{damage.words}, with {scenario.next_index} of 23 orders done, then called {function}"
+        )
+        result = bench.result(actor, function, scenario.job_id)
+        raised = bench.raises(result, "DamagedProgress", did)
+        numbers = {int(n) for n in re.findall(r"\d+", raised.text)}
+        if not numbers & set(damage.places):
+            where = "the text says where: a position, an order ID or the checkpoint"
+            raise bench.broken(did, where, raised.text)
+        bench.equal(f"{did}; compared every table", tables(before), tables(scene.evidence()))
 
 
 @check(
@@ -122,16 +123,15 @@ def verified_meanwhile(bench: Bench, boundary: int) -> None:
     "an edited order stops the job; the chunk before it stays", promise="approved version", points=6
 )
 def test_an_edited_order_stops_the_job(bench: Bench):
-    scenario = festival(23, 10, seed=24, done_chunks=1)
-    for edit in EDITS:
+    stages = bench.stages(festival(23, 10, seed=24, done_chunks=1) for _ in EDITS)
+    for edit, (scene, actor, scenario) in zip(EDITS, stages, strict=True):
         edited = scenario.chunk_ids(2)[7]
         did = f"let another owner {edit.words} order {edited} of the second chunk, called resume_chunk"
-        with bench.scene(scenario) as scene:
-            scene.rival(edit.sql, (edited,))
-            before = scene.evidence()
-            result = bench.result(bench.actor(scene), "resume_chunk", scenario.job_id)
-            bench.raises(result, "Conflict", did, naming=[edited])
-            bench.equal(f"{did}; compared every table", tables(before), tables(scene.evidence()))
+        scene.rival(edit.sql, (edited,))
+        before = scene.evidence()
+        result = bench.result(actor, "resume_chunk", scenario.job_id)
+        bench.raises(result, "Conflict", did, naming=[edited])
+        bench.equal(f"{did}; compared every table", tables(before), tables(scene.evidence()))
 
 
 @check(
