@@ -7,6 +7,7 @@ wait: you can stand in the debugger for an hour with a transaction open.
 
 from __future__ import annotations
 
+import bdb
 import importlib
 import json
 import os
@@ -39,6 +40,9 @@ def main() -> int:
         value = _call(plan)
     except KeyboardInterrupt:
         return 130
+    except bdb.BdbQuit:
+        print("left the debugger; what was not committed is rolled back")
+        return 1
     except Exception as error:
         told = describe_error(error, impl, PACKAGE, "call")
         lines = told["traceback"] or traceback.format_exception(error)

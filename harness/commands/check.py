@@ -119,7 +119,8 @@ def _round(
     for entry in order.labs:
         if run.of(entry):
             out.print(points_line(entry, run, before))
-            if own and before is None and (step := next_step(entry, run)):
+            first = before is None or run.passed(entry)
+            if own and first and (step := next_step(entry, run)):
                 print_words(out, step, 0)
     if len(order.labs) > 1:
         points, most = sum(r.points for r in run.results), sum(r.max_points for r in run.results)

@@ -20,7 +20,7 @@ from harness.scenario import Scenario, festival
 
 if TYPE_CHECKING:
     from harness.records import CallResult, Evidence
-    from harness.workshop import Scene, Workshop
+    from harness.workshop import Scene
 
 EPILOG = """Examples:
   lab run 3                                    run_chunk(conn, the story's job)
@@ -50,7 +50,6 @@ def run(
 ) -> None:  # fmt: skip
     """Call a lab's function in a clean database that holds the course's scenario."""
     from harness import trial
-    from harness.workshop import open_workshop
 
     lab = chosen_lab(number)
     function = function or lab.functions[0]
@@ -63,16 +62,28 @@ def run(
     except (UnknownImpl, trial.NoArguments) as problem:
         usage(str(problem))
     out.print(Text(f"{function}({_shown(function, given)})", style="bold"), soft_wrap=True)
-    with trouble_told(), open_workshop() as workshop, workshop.scene(scenario) as scene:
+    with trouble_told():
         if in_process:
-            status = _in_process(workshop, folder, lab, function, given)
-        elif function == "main":
+            status = _in_process(folder, lab, function, given, scenario)
+        else:
+            status = _as_client(folder, lab, function, given, scenario)
+    raise typer.Exit(status)
+
+
+def _as_client(
+    folder: Path, lab: Lab, function: str, given: tuple[Any, ...], scenario: Scenario
+) -> int:
+    """Run the call as the checks do: in a client process of its own, with its limits."""
+    from harness.workshop import open_workshop
+
+    with open_workshop() as workshop, workshop.scene(scenario) as scene:
+        if function == "main":
             status = _program(scene, folder, lab, given)
         else:
-            status = _tell(scene.actor(folder).call(number, function, *given))
+            status = _tell(lab, scene.actor(folder).call(lab.number, function, *given))
         if lab.track == "A":
-            out.print(Text(_database(scene.evidence(), scenario), style="dim"), soft_wrap=True)
-    raise typer.Exit(status)
+            _tell_database(scene.evidence(), scenario)
+    return status
 
 
 def _shown(function: str, given: tuple[Any, ...]) -> str:
@@ -82,7 +93,7 @@ def _shown(function: str, given: tuple[Any, ...]) -> str:
     return ", ".join(words if function == "main" else ["conn", *words])
 
 
-def _tell(result: CallResult) -> int:
+def _tell(lab: Lab, result: CallResult) -> int:
     """Print what a call printed and what came of it; return the exit status."""
     from harness.records import Died, Returned
     from harness.run import describe_failure
@@ -94,6 +105,8 @@ def _tell(result: CallResult) -> int:
         out.print(Text(f"returned  {show(result.value)}"), soft_wrap=True)
         return Exit.PASSED
     out.print(Text(describe_failure(result), style="red"), soft_wrap=True)
+    if not isinstance(result, Died) and result.type_name == "BdbQuit":
+        out.print(f"breakpoint() needs a terminal: `uv run lab run {lab.number} --in-process`")
     return Exit.FAILED
 
 
@@ -109,20 +122,33 @@ def _program(scene: Scene, folder: Path, lab: Lab, given: tuple[Any, ...]) -> in
 
 
 def _in_process(
-    workshop: Workshop, folder: Path, lab: Lab, function: str, given: tuple[Any, ...]
+    folder: Path, lab: Lab, function: str, given: tuple[Any, ...], scenario: Scenario
 ) -> int:
-    """Run the call in a process that has this terminal; Ctrl-C is for that process alone."""
-    from harness.debug import PLAN_VARIABLE
+    """Run the call in a process that has this terminal: no proxy, no limits."""
+    from harness.database import open_laboratory, open_server
+    from harness.evidence import read_evidence
+    from harness.seeding import seed
     from harness.values import encode
 
-    upstream = workshop.laboratory.server.upstream
-    plan = {
-        "impl": str(folder),
-        "lab": lab.number,
-        "function": function,
-        "arguments": encode(list(given)),
-        "dsn": workshop.laboratory.learner_dsn(upstream.host, upstream.port),
-    }
+    with open_server() as server, open_laboratory(server) as laboratory:
+        seed(laboratory.control, scenario)
+        plan = {
+            "impl": str(folder),
+            "lab": lab.number,
+            "function": function,
+            "arguments": encode(list(given)),
+            "dsn": laboratory.learner_dsn(server.upstream.host, server.upstream.port),
+        }
+        status = _debug(plan)
+        if lab.track == "A":
+            _tell_database(read_evidence(laboratory.control), scenario)
+    return status
+
+
+def _debug(plan: dict[str, Any]) -> int:
+    """Run `harness.debug` and return the exit status; Ctrl-C is for that process alone."""
+    from harness.debug import PLAN_VARIABLE
+
     environment = {**os.environ, PLAN_VARIABLE: json.dumps(plan)}
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -136,14 +162,12 @@ def _in_process(
     return 130 if done.returncode == 130 else Exit(done.returncode != 0)
 
 
-def _database(evidence: Evidence, scenario: Scenario) -> str:
+def _tell_database(evidence: Evidence, scenario: Scenario) -> None:
     """Say in one line what the database holds now."""
     job = evidence.job(scenario.job_id)
     ids = set(scenario.approved_ids)
     cancelled = sum(1 for o in evidence.orders if o.order_id in ids and o.state == "cancelled")
     audit = sum(1 for row in evidence.audit if row.job_id == scenario.job_id)
     checkpoint = f"next_index {job.next_index}" if job else "no job"
-    return (
-        f"database  {cancelled} of {len(ids)} approved orders cancelled, {audit} audit rows, "
-        f"{checkpoint}"
-    )
+    line = f"{cancelled} of {len(ids)} approved orders cancelled, {audit} audit rows, {checkpoint}"
+    out.print(Text(f"database  {line}", style="dim"), soft_wrap=True)

@@ -27,11 +27,14 @@ from harness.grading.session import CheckRun, Listener
 from harness.records import Verdict
 from harness.report.terminal import VERDICT_STYLE
 
-#: Columns before the words of a failed check, and before the value after a label.
-INDENT, HANGING = 4, 20
+#: Columns before the words of a failed check.
+INDENT = 4
 _LABELLED = re.compile(r"\s*[a-z][a-z ]*: ")
 #: An explanation longer than this is not repeated for every check that fails for the same reason.
 REPEAT_CHARS = 60
+_NO_DEBUGGER = (
+    "  breakpoint(): a check has no terminal; `uv run lab run {} --in-process` gives your code one"
+)
 
 
 class Checklist(Listener):
@@ -116,6 +119,8 @@ class Checklist(Listener):
         findings = result.evidence.get("findings") or []
         reason = "\n".join(str(finding["seen"]) for finding in findings)
         first = self._told.setdefault(reason, result.title) if len(reason) > REPEAT_CHARS else ""
+        if "BdbQuit" in reason:
+            return f"{result.message}\n{_NO_DEBUGGER.format(result.lab)}"
         if not first or first == result.title:
             return result.message
         opening = reason.splitlines()[0]
