@@ -373,15 +373,10 @@ def _remove_remains(home: Path) -> None:
 def _remove_abandoned_homes() -> None:
     """Remove private homes whose harness and keeper were both killed; `start.lock` must be held."""
     for home in cache_folder().glob("private-*"):
-        with (
-            contextlib.suppress(OSError, DatabaseProblem),
-            open(home / "keeper.lock", "rb") as lock,
-        ):
-            fcntl.flock(
-                lock, fcntl.LOCK_EX | fcntl.LOCK_NB
-            )  # a live keeper has it: BlockingIOError
-            _remove_remains(home)
-            shutil.rmtree(home)
+        with contextlib.suppress(OSError), open(home / "keeper.lock", "ab") as lock:
+            if _flock(lock):  # a living keeper has it
+                _remove_remains(home)
+                shutil.rmtree(home)
 
 
 def _is_environment(problem: str) -> bool:

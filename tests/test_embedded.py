@@ -25,16 +25,28 @@ from harness.waiting import wait_until
 only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to another user")
 
 
-@pytest.fixture
-def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache folder of this test's own, with a space in its path; servers stop at once when unused."""
+@pytest.fixture(scope="module")
+def cache_of_the_module() -> Iterator[Path]:
+    """A cache folder apart from the user's, with a space in its path; it is made once, for speed."""
     folder = Path(tempfile.mkdtemp(prefix="lab cache ", dir="/tmp"))
     folder.chmod(0o755)
-    monkeypatch.setenv("LAB_CACHE_DIR", str(folder))
-    monkeypatch.setattr(limits, "SERVER_LINGER_S", 0.0)
     yield folder
-    wait_until(lambda: not processes_of(folder), "all servers of the test are gone", wait_s=15)
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def cache(cache_of_the_module: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The cache folder of these tests; its servers stop at once when unused, and before the test ends."""
+    monkeypatch.setenv("LAB_CACHE_DIR", str(cache_of_the_module))
+    monkeypatch.setattr(limits, "SERVER_LINGER_S", 0.0)
+    yield cache_of_the_module
+    wait_gone(cache_of_the_module)
+
+
+def wait_gone(folder: Path) -> None:
+    wait_until(
+        lambda: not processes_of(folder), "no server and no keeper is left", wait_s=15, poll_s=0.05
+    )
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
@@ -89,6 +101,7 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 
 def test_a_server_is_made_once_shared_and_gone_with_its_last_user(cache: Path) -> None:
+    shutil.rmtree(cache / "pg18", ignore_errors=True)
     steps: list[str] = []
     with open_embedded(progress=steps.append) as first:
         assert steps == ["making a database cluster (once)", "starting PostgreSQL"]
@@ -99,7 +112,7 @@ def test_a_server_is_made_once_shared_and_gone_with_its_last_user(cache: Path) -
         assert psutil.pid_exists(started)
         sockets = Path(first.sockets)
         assert sockets.exists()
-    wait_until(lambda: not processes_of(cache), "the server has stopped", wait_s=10)
+    wait_gone(cache)
     assert not sockets.exists()
     assert not (first.home / "address").exists()
     steps.clear()
@@ -119,13 +132,14 @@ def test_a_server_lingers_for_the_next_command(
 
 
 def test_commands_that_start_at_once_get_one_server(cache: Path) -> None:
+    shutil.rmtree(cache / "pg18", ignore_errors=True)
     with other_command() as one, other_command() as two, other_command() as three:
         assert len({first_line(process) for process in (one, two, three)}) == 1
 
 
 def test_a_command_that_comes_while_the_server_stops_gets_a_new_one(cache: Path) -> None:
     """With no linger time, each turn meets a keeper that is about to stop, or just has."""
-    for _ in range(8):
+    for _ in range(5):
         with open_server() as server, open_laboratory(server) as laboratory:
             assert laboratory.control.execute("SELECT 1").fetchone() == (1,)
 
@@ -158,7 +172,7 @@ def test_the_server_stops_when_its_only_user_is_killed(cache: Path) -> None:
         first_line(user)
         assert processes_of(cache)
         user.kill()
-    wait_until(lambda: not processes_of(cache), "the server has stopped", wait_s=10)
+    wait_gone(cache)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
@@ -166,7 +180,7 @@ def test_the_server_dies_with_its_keeper_and_the_next_command_starts_another(cac
     with open_embedded() as running:
         sockets = Path(running.sockets)
         os.kill(keeper_pid(running.home), signal.SIGKILL)
-        wait_until(lambda: not processes_of(cache), "the server has stopped", wait_s=10)
+        wait_gone(cache)
     assert (running.home / "address").exists()
     with open_server() as server, open_laboratory(server) as laboratory:
         assert laboratory.control.execute("SELECT 1").fetchone() == (1,)
@@ -177,7 +191,7 @@ def test_an_orphaned_server_is_ended_before_the_next_start(cache: Path) -> None:
     """Where no kernel ends the server with its keeper: a postgres on this cluster without a keeper."""
     with open_embedded() as running:
         home = running.home
-    wait_until(lambda: not processes_of(cache), "the server has stopped", wait_s=10)
+    wait_gone(cache)
     as_user = find_system_user().popen_arguments() if os.getuid() == 0 else {}
     orphan = subprocess.Popen(
         [embedded.find_programs() / "postgres", "-D", home / "data", "-c", "listen_addresses=", "-k", home],
@@ -194,14 +208,14 @@ def test_a_private_server_is_removed_with_everything(cache: Path) -> None:
         assert one.admin["host"] != two.admin["host"]
         assert len(list(cache.glob("private-*"))) == 2
     assert list(cache.glob("private-*")) == []
-    assert processes_of(cache) == []
+    wait_gone(cache)
 
 
 def test_a_private_server_of_a_killed_harness_is_removed(cache: Path) -> None:
     with other_command("private") as user:
         first_line(user)
         user.kill()
-    wait_until(lambda: not processes_of(cache), "the server has stopped", wait_s=10)
+    wait_gone(cache)
     with open_embedded():  # root's keeper may not remove the folder itself; the next start does
         assert list(cache.glob("private-*")) == []
 
@@ -213,7 +227,7 @@ def test_a_private_server_of_which_all_was_killed_is_swept(cache: Path) -> None:
         (home,) = cache.glob("private-*")
         os.kill(keeper_pid(home), signal.SIGKILL)
         user.kill()
-    wait_until(lambda: not processes_of(cache), "the server has stopped", wait_s=10)
+    wait_gone(cache)
     assert home.exists()
     with open_embedded():
         assert not home.exists()
@@ -226,7 +240,7 @@ def prepared_home(cache: Path) -> Path:
     """Return a home with a cluster and no server."""
     with open_embedded() as running:
         home = running.home
-    wait_until(lambda: not processes_of(cache), "the server has stopped", wait_s=10)
+    wait_gone(cache)
     return home
 
 
@@ -276,15 +290,18 @@ def test_a_cluster_of_another_version_is_left_alone_and_explained(cache: Path) -
         pass
     assert f"Remove the folder {home}" in caught.value.next_step
     assert (home / "data").exists()
+    (home / "data" / "PG_VERSION").write_text("18\n")
 
 
 @only_root
 def test_a_cluster_of_another_user_is_left_alone_and_explained(cache: Path) -> None:
     home = prepared_home(cache)
+    owner = home.stat()
     os.chown(home, 12345, 12345)
     with pytest.raises(DatabaseProblem, match="belongs to user 12345") as caught, open_embedded():
         pass
     assert "LAB_CACHE_DIR" in caught.value.next_step
+    os.chown(home, owner.st_uid, owner.st_gid)
 
 
 # --- the machine ----------------------------------------------------------------------------------
