@@ -69,6 +69,7 @@ def open_workshop(
     private: bool = False,
     spawn: bool = False,
     keep: bool = False,
+    host: ClientHost | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Iterator[Workshop]:
     """Find or start PostgreSQL, make a clean database, start the proxy and the fork server.
@@ -77,13 +78,14 @@ def open_workshop(
         private: Use a server of this workshop's own, which may be crashed.
         spawn: Start a fresh interpreter for each client instead of forking.
         keep: Leave the database and its roles behind.
+        host: Start clients with this host, which stays open, instead of one of its own.
 
     Raises:
         DatabaseProblem: If no server can be used; its `next_step` says what to do.
     """
     with ExitStack() as stack:
         # The fork server first: it must start before any thread or connection exists.
-        host = stack.enter_context(ClientHost(spawn=spawn))
+        host = host or stack.enter_context(ClientHost(spawn=spawn))
         server = stack.enter_context(open_server(source=source, private=private, progress=progress))
         laboratory = stack.enter_context(open_laboratory(server, keep=keep))
         proxy = stack.enter_context(Proxy(server.upstream, laboratory.xact_status))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ from harness.records import (
 from harness.run import Run, describe_failure, run_clean, run_with_fault
 from harness.scenario import Scenario
 from harness.script import Call, Script, ScriptMaker
-from harness.workshop import Actor, Scene, Workshop
+from harness.workshop import Actor, Scene, Workshop, open_workshop
 
 _LAB_FOLDER = re.compile(r"lab(\d\d)_\w+")
 #: What a session may not carry away from a call: settings it changed, and session-level locks.
@@ -308,6 +308,15 @@ class Bench:
         if not kill.landed:
             raise FaultMissed(f"{fault}: {kill.void_reason}")
         return kill
+
+    @contextmanager
+    def crashable(self) -> Iterator[Workshop]:
+        """Yield a workshop whose server may be crashed; it is this check's own, and gone afterwards.
+
+        It is always the embedded server: another source's server is not ours to crash.
+        """
+        with open_workshop(source="embedded", private=True, host=self.workshop.host) as workshop:
+            yield workshop
 
     # --- hygiene ------------------------------------------------------------------------------------
 
