@@ -15,6 +15,7 @@ import signal
 import sys
 import types
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ from psycopg.pq import TransactionStatus
 
 from harness.contract import ApprovedOrder, Conflict, DamagedProgress, UnknownJob
 from harness.course import COURSE
+from harness.limits import HOLD_WAIT_S
+from harness.waiting import wait_until
 
 TENANT, OTHER = "marsmallow", "venusta"
 TABLES = {"orders": 1, "jobs": 1, "job_items": 2, "job_audit": 2}
@@ -478,6 +481,65 @@ def report_rival(kit: Kit) -> None:
     assert discrepancies(kit, "report") == 5
 
 
+# --- two at once ----------------------------------------------------------------------------------
+
+
+def freeze_two(kit: Kit) -> None:
+    """Lab 1: whoever is second waits for the first one's commit, then compares."""
+    approval = approve(kit, 5)
+    for end, second, expected in (
+        ("COMMIT", 5, None),
+        ("COMMIT", 6, Conflict),
+        ("ROLLBACK", 6, None),
+    ):
+        job = f"two-{end}-{second}"
+        register = kit.functions["register_job"]
+        first = (job, TENANT, approval, 5)
+        outcome = overlap(kit, register, first, (job, TENANT, approval[::-1], second), end)
+        if expected is None:
+            assert outcome is None
+        else:
+            assert isinstance(outcome, expected)
+
+
+def chunk_two(kit: Kit) -> None:
+    """Lab 3: whoever is second waits for the first one's chunk, then runs the next one."""
+    approval = register(kit, "two", 30, 10)
+    run_chunk = kit.functions["run_chunk"]
+    for end, done in (("COMMIT", 20), ("ROLLBACK", 30)):
+        result = overlap(kit, run_chunk, ("two",), ("two",), end)
+        assert not isinstance(result, Exception), repr(result)
+        expected = ids_of(approval[done - 10 : done])
+        assert (tuple(result.processed), result.next_index) == (expected, done)
+        assert_progress(kit, approval, done)
+
+
+def overlap(
+    kit: Kit, function: Callable[..., Any], first: tuple, second: tuple, end: str
+) -> object:
+    """Call `function` in a transaction, again on another connection, and end the first with `end`.
+
+    The end comes when the second call waits for the first one's transaction, or has ended. Returns
+    what the second call returned or raised.
+    """
+    kit.conn.execute("BEGIN")
+    function(kit.conn, *first)
+    with psycopg.connect(kit.dsn, autocommit=True) as other, ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(function, other, *second)
+        blocked = "SELECT pg_backend_pid() = ANY(pg_blocking_pids(%s))"
+
+        def waits_or_ended() -> bool:
+            row = kit.conn.execute(blocked, (other.info.backend_pid,)).fetchone()
+            return answer.done() or row == (True,)
+
+        try:
+            wait_until(waits_or_ended, "the second call waits or has ended", wait_s=HOLD_WAIT_S)
+        finally:
+            kit.conn.execute(end)
+        error = answer.exception(timeout=10)
+        return answer.result() if error is None else error
+
+
 PLAIN = {1: freeze, 2: change, 3: chunk, 4: doubt, 5: drain, 6: worker, 7: report}
 RIVAL = {
     1: freeze_rival,
@@ -487,3 +549,4 @@ RIVAL = {
     6: worker_rival,
     7: report_rival,
 }
+TWO = {1: freeze_two, 3: chunk_two, 6: chunk_two}

@@ -35,8 +35,9 @@ def test_worked_answers_work(number: int, conn: psycopg.Connection, dsn: str) ->
     """Each worked answer keeps its lab's promise, also when others write in between."""
     kit = answers_a.load(SOLUTIONS, conn, dsn)
     answers_a.PLAIN[number](kit)
-    if number in answers_a.RIVAL:
-        answers_a.RIVAL[number](kit)
+    for others in (answers_a.RIVAL, answers_a.TWO):
+        if number in others:
+            others[number](kit)
 
 
 @pytest.mark.parametrize("answer", RIGHT, ids=lambda answer: answer.name)
@@ -45,8 +46,9 @@ def test_right_answers_work(
 ) -> None:
     """A right answer in any style passes everything that the worked answers pass."""
     kit = answers_a.load(materialise(answer, tmp_path / answer.name), conn, dsn)
-    for check in (*answers_a.PLAIN.values(), *answers_a.RIVAL.values()):
-        check(kit)
+    for checks in (answers_a.PLAIN, answers_a.RIVAL, answers_a.TWO):
+        for check in checks.values():
+            check(kit)
 
 
 @pytest.mark.parametrize("answer", WRONG, ids=lambda answer: answer.name)
@@ -60,10 +62,16 @@ def test_wrong_answers_show_as_the_catalogue_says(
             answers_a.PLAIN[answer.lab](kit)
         return
     answers_a.PLAIN[answer.lab](kit)
-    if answer.fault == "rival write" and answer.name not in AT_A_BOUNDARY:
+    checks = {"rival write": answers_a.RIVAL, "two workers": answers_a.TWO}.get(answer.fault)
+    if checks is not None and answer.name not in AT_A_BOUNDARY:
         with pytest.raises(BaseException):  # noqa: B017, PT011
-            answers_a.RIVAL[answer.lab](kit)
+            checks[answer.lab](kit)
 
 
-#: These need a rival between two statements of one call, which only the harness can arrange.
-AT_A_BOUNDARY = {"change-check-then-update", "report-orders-later"}
+#: These need somebody between two statements of one call, which only the harness can arrange.
+AT_A_BOUNDARY = {
+    "change-check-then-update",
+    "doubt-two-snapshots",
+    "report-orders-later",
+    "report-two-selects",
+}
