@@ -71,6 +71,7 @@ def test_wrong_answers_show_as_the_catalogue_says(
 #: These need somebody between two statements of one call, which only the harness can arrange.
 AT_A_BOUNDARY = {
     "change-check-then-update",
+    "chunk-lock-too-early",
     "doubt-two-snapshots",
     "report-orders-later",
     "report-two-selects",
