@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -149,6 +148,10 @@ def _data(progress: Progress) -> dict[str, Any]:
 def _print_hint(hints: tuple[str, ...], position: int) -> None:
     out.print(Text(f"Hint {position + 1} of {len(hints)}", style="bold"))
     if out.is_terminal:
+        from rich.markdown import (
+            Markdown,
+        )  # a quarter of every command's start, and needed here only
+
         out.print(Markdown(hints[position]))
     else:
         out.print(Text(hints[position]), soft_wrap=True)

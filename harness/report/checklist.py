@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -154,9 +155,13 @@ def not_started(result: CheckResult) -> bool:
 
 
 def print_words(console: Console, text: str, indent: int) -> None:
-    """Print plain text, long lines wrapped under their own beginning (in a terminal only)."""
-    for line in text.splitlines():
-        line = " " * indent + line
+    """Print plain text, long lines wrapped under their own beginning (in a terminal only).
+
+    A line that is printed over and over, as by a loop that does not end, is shown once.
+    """
+    for line, same in groupby(text.splitlines()):
+        times = sum(1 for _ in same)
+        line = " " * indent + line + (f"   ({times} times)" if times > 1 else "")
         if console.is_terminal and len(line) > console.width:
             depth = len(line) - len(line.lstrip())
             hanging = 16 + indent if _LABELLED.match(line) else depth
