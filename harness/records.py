@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from signal import Signals
 from typing import Any
 
 #: The short names of track A's points, for `table.operation`.
@@ -175,6 +176,14 @@ class ClientExit:
     signal: int | None = None  # for SIGNALED
     limit: str | None = None  # wall, cpu, memory, processes, output: for LIMIT
     output: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Say how it ended in a few words: `exit 1`, `SIGKILL`, `limit: wall`."""
+        if self.kind is EndKind.LIMIT:
+            return f"limit: {self.limit}"
+        if self.signal is not None:
+            return Signals(self.signal).name
+        return f"exit {self.code}"
 
     @property
     def killed(self) -> bool:

@@ -193,6 +193,18 @@ class Scene:
         finally:
             connection.close()
 
+    def never_the_victim(self, rival: psycopg.Connection[Any]) -> None:
+        """See to it that in a deadlock with a client the client is the victim, where we may.
+
+        The session that looks first finds the deadlock and ends itself. Only a superuser may look
+        later; elsewhere either of the two may be the victim.
+        """
+        try:
+            with rival.transaction():
+                rival.execute("SET LOCAL deadlock_timeout = '60s'")
+        except psycopg.errors.InsufficientPrivilege:
+            return
+
     def wait_blocked_or_done(self, actor: Actor) -> bool:
         """Wait until the actor's session waits for a lock (True), or its call is over (False).
 

@@ -112,12 +112,11 @@ def _tell(lab: Lab, result: CallResult) -> int:
 
 def _program(scene: Scene, folder: Path, lab: Lab, given: tuple[Any, ...]) -> int:
     """Run the lab's program to its end and print its lines and its exit status."""
-    from harness.report.terminal import exit_text
 
     ended = scene.program(folder, lab.number, [str(word) for word in given]).client.wait()
     for line in ended.output:
         out.print(Text(f"printed   {line}"), soft_wrap=True)
-    out.print(Text(f"ended     {exit_text(ended)}"))
+    out.print(Text(f"ended     {ended}"))
     return Exit.PASSED if ended.code == 0 else Exit.FAILED
 
 

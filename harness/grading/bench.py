@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.course import COURSE, Lab
+from harness.faults import Fault
 from harness.grading.check import (
     Check,
     EarlierLabMissing,
@@ -32,6 +33,7 @@ from harness.place import place_kill
 from harness.records import (
     Boundary,
     CallResult,
+    ClientExit,
     Died,
     Evidence,
     Finding,
@@ -171,6 +173,14 @@ class Bench:
             self._ask_whether_started(result)
         return result
 
+    def program_started(self, end: ClientExit, errors: Sequence[str]) -> None:
+        """End the check when the lab's program, or an earlier lab that it calls, is not started."""
+        self.output.extend(errors)
+        if end.code == 0 or not any("NotImplementedError" in line for line in errors):
+            return
+        number = _lab_of([line for line in errors if not line.startswith("NotImpl")])
+        self._not_started(number or self.lab.number, errors[-1])
+
     def _ask_whether_started(self, raised: Raised) -> None:
         if raised.type_name == "NotImplementedError":
             number = _lab_of(raised.traceback) or self.lab.number
@@ -178,11 +188,14 @@ class Bench:
             number = _missing_lab(raised) or self.lab.number
         else:
             return
+        self._not_started(number, raised.text)
+
+    def _not_started(self, number: int, text: str) -> None:
         if number < self.lab.number:
             raise EarlierLabMissing(
                 number, f"lab {number} comes first: this lab calls it, and it is not done yet"
             )
-        raise NotStarted(f"{self.lab.file} is not started yet: {raised.text}")
+        raise NotStarted(f"{self.lab.file} is not started yet: {text}")
 
     # --- saying -------------------------------------------------------------------------------------
 
@@ -271,6 +284,18 @@ class Bench:
         self.judged(run.findings, f"ran {_told(scenario)} without a fault")
         return run
 
+    def place(self, record: Sequence[Boundary], point: str, chunk: int) -> Fault:
+        """Return the kill after `point` in this chunk; a client that never gets there is broken."""
+        fault = place_kill(record, point, chunk)
+        if fault is None:
+            raise self.broken(
+                f"looked for {point} in chunk {chunk} of a run without a fault",
+                f"a transaction of chunk {chunk} that reaches {point}",
+                "no such transaction",
+                cause="A chunk is one transaction that writes orders, audit and checkpoint.",
+            )
+        return fault
+
     def killed_everywhere(
         self, scenario: Scenario, maker: ScriptMaker, points: Sequence[str], chunks: Iterable[int]
     ) -> None:
@@ -278,14 +303,7 @@ class Bench:
         record = self.clean(scenario, maker).boundaries
         for chunk in chunks:
             for point in points:
-                fault = place_kill(record, point, chunk)
-                if fault is None:
-                    raise self.broken(
-                        f"looked for {point} in chunk {chunk} of a run without a fault",
-                        f"a transaction of chunk {chunk} that reaches {point}",
-                        "no such transaction",
-                        cause="A chunk is one transaction that writes orders, audit and checkpoint.",
-                    )
+                fault = self.place(record, point, chunk)
                 run = run_with_fault(self.workshop, self.impl, scenario, maker, fault)
                 if run.verdict is Verdict.VOID:
                     raise FaultMissed(f"{fault}: {run.kill.void_reason if run.kill else ''}")

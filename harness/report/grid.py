@@ -27,7 +27,7 @@ BROKEN, VOID, MISSING = "X", "?", "-"
 CELLS_A_LINE = 60
 #: Failures told as stories; the others are one line each.
 STORIES_SHOWN = 1
-LINES_SHOWN = 10
+LINES_SHOWN = 6
 SWEEP_SCHEMA = "interrupted/sweep/v1"
 
 
@@ -38,10 +38,9 @@ def print_sweep(console: Console, sweep: Sweep, repeat: str) -> None:
         repeat: The command that repeats a failure, up to its fault line: ``lab sweep 3``.
     """
     console.print(sweep_view(sweep), highlight=False)
-    if sweep.record.findings and not sweep.cells:
-        console.print(Text("The clean run, with no fault at all:", style="bold"))
-        for finding in sweep.record.findings[:1]:
-            console.print(finding_text(finding))
+    if sweep.record.findings and sweep.started:
+        console.print(Text("\nWithout any fault:", style="bold"))
+        console.print(finding_text(sweep.record.findings[0]), end="")
     for number, cell in enumerate(sweep.failures[:LINES_SHOWN]):
         line = repeat_line(cell, sweep.record.boundaries)
         if number < STORIES_SHOWN:

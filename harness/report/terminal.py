@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable
 
 from rich.console import Console, Group, RenderableType
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from harness.demo import Demo, DemoRow
 from harness.history import order_moves, transactions
-from harness.records import ClientExit, EndKind, Evidence, Finding, Verdict
+from harness.records import Evidence, Finding, Verdict
 from harness.run import Run
 from harness.scenario import Scenario
 
@@ -88,17 +87,6 @@ def print_findings(console: Console, rows: Iterable[DemoRow]) -> None:
                 console.print(finding_text(finding))
 
 
-def exit_text(ended: ClientExit | None) -> str:
-    """Say how a process ended in a few words."""
-    if ended is None:
-        return "not killed"
-    if ended.kind is EndKind.SIGNALED and ended.signal is not None:
-        return signal.Signals(ended.signal).name
-    if ended.kind is EndKind.LIMIT:
-        return f"limit: {ended.limit}"
-    return f"exit {ended.code}"
-
-
 def _title(scenario: Scenario) -> str:
     return (
         f"{len(scenario.approval)} orders approved, {scenario.chunk_size} a commit; "
@@ -114,7 +102,7 @@ def _cells(row: DemoRow) -> tuple[RenderableType, ...]:
         client = "no kill"
     else:
         ended = run.kill.exit
-        client = f"{ended.pid} {exit_text(ended)}" if ended else "not reached"
+        client = f"{ended.pid} {ended}" if ended else "not reached"
     resumed = str(run.resumed_by) if run.kill is not None and run.resumed_by else "-"
     return (row.title, client, *counts, resumed, _per_id(run))
 

@@ -115,10 +115,11 @@ def overlap(bench: Bench, scenario: Scenario, boundary: int) -> None:
         first.lane.release()
         first.go_on()
         second.go_on()
-        bench.judged(judge_safety(scenario, scene.evidence()), did)
-        healthy = bench.actor(scene)
-        healthy.follow(run_chunks(scenario))
         evidence = scene.evidence()
+        bench.judged(judge_safety(scenario, evidence), did)
+        if judge_finished(scenario, evidence):  # one may have given way to the other with an error
+            bench.actor(scene).follow(run_chunks(scenario))
+            evidence = scene.evidence()
         bench.judged(judge_safety(scenario, evidence) or judge_finished(scenario, evidence), did)
 
 
