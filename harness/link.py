@@ -13,22 +13,17 @@ the server is a `Policy`, because it decides what the server still does.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import struct
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from harness import wire
 from harness.limits import CLIENT_AHEAD_BYTES
 from harness.records import Policy
 from harness.session import Session
-from harness.wire import BrokenStream, FrameReader, StartupPacket
+from harness.side import Side
+from harness.wire import BrokenStream, StartupPacket
 
 if TYPE_CHECKING:
-    from harness.proxy import Lane
-
-#: Closing a socket with this option sends a reset: the other side sees its connection break.
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+    from harness.lane import Lane
 
 
 class Link:
@@ -36,13 +31,13 @@ class Link:
 
     def __init__(self, lane: Lane) -> None:
         self.session: Session | None = None
-        self.client = _Side(self, "client")
-        self.server = _Side(self, "server")
+        self.client = Side(self, "client")
+        self.server = Side(self, "server")
         self._lane = lane
         self._startup = bytearray()
         self._released = False  # let go by a policy: nothing reaches the client any more
         self._draining = False  # let go by half-close: the server still works on what was sent
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._opening: asyncio.Task[None] | None = None  # the way to the server, once it is needed
 
     # --- startup ----------------------------------------------------------------------------------
 
@@ -51,23 +46,17 @@ class Link:
         if self.session is not None:
             self.session.client_sent(self.client.frames(data))
             self.flush()
-        elif not self._tasks:
-            self._startup += data
-            while not self._tasks and (packet := wire.startup_packet(self._startup)):
-                del self._startup[: len(packet.raw)]
-                self._answer(packet)
-        else:
-            self._startup += data
-
-    def _answer(self, packet: StartupPacket) -> None:
-        """Answer a request for encryption; for anything else go to the server."""
-        if packet.code in (wire.SSL_REQUEST, wire.GSSENC_REQUEST):
-            self.client.write(b"N")
             return
-        self.client.pause(True)
-        task = self._lane.loop.create_task(self._open(packet))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._startup += data
+        while self._opening is None and (packet := wire.startup_packet(self._startup)):
+            del self._startup[: len(packet.raw)]
+            if packet.code in (wire.SSL_REQUEST, wire.GSSENC_REQUEST):
+                self.client.write(b"N")
+            else:
+                self._opening = self._lane.loop.create_task(self._open(packet))
+                # An unexpected error comes out again here, where the loop notices it.
+                self._opening.add_done_callback(lambda task: task.cancelled() or task.result())
+                self.pace()
 
     async def _open(self, packet: StartupPacket) -> None:
         """Open the server's side and hand it the packet."""
@@ -83,7 +72,7 @@ class Link:
             self.client.write(wire.fatal("08001", f"the lab's server is not reachable: {error}"))
             self.client.close()
             return
-        if not self.client.open:
+        if self._released or not self.client.open:
             self.server.abort()
             return
         if packet.code == wire.CANCEL_REQUEST:
@@ -91,9 +80,8 @@ class Link:
         else:
             self.session = self._lane.new_session(packet.code)
         self.server.write(packet.raw)
-        data, self._startup = bytes(self._startup), bytearray()
-        if self.session is not None and data:
-            self.client_bytes(data)
+        if self.session is not None and self._startup:
+            self.client_bytes(bytes(self._startup))  # sent ahead, right behind the startup message
         self.pace()
 
     # --- traffic ----------------------------------------------------------------------------------
@@ -126,7 +114,8 @@ class Link:
     def pace(self) -> None:
         """Read each side only while its bytes can go on, or at least need not be kept for long."""
         ahead = self.session is not None and self.session.queued_bytes > CLIENT_AHEAD_BYTES
-        stuck = self._lane.holding or ahead or bool(self._tasks and self.session is None)
+        opening = self._opening is not None and not self.server.open
+        stuck = self._lane.holding or ahead or opening
         self.client.pause(stuck or self.server.clogged)
         self.server.pause(self.client.clogged and not self._released)
 
@@ -135,7 +124,7 @@ class Link:
         self._lane.note(self.session.number if self.session else 0, "broken stream", what)
         self.close()
 
-    def side_lost(self, side: _Side) -> None:
+    def side_lost(self, side: Side) -> None:
         """One side ended by itself: end the other as the server or the client would have."""
         if self._released:
             pass
@@ -172,8 +161,8 @@ class Link:
     def close(self) -> None:
         """End both sides, also a server side that was left open."""
         self._released, self._draining = True, False
-        for task in self._tasks:
-            task.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
         self.server.abort()
         self.client.reset()
 
@@ -196,104 +185,3 @@ class Link:
         self._draining = True
         session.drain(frames)
         self.flush()
-
-
-class _Side(asyncio.Protocol):
-    """One socket: asyncio's callbacks on one side, plain verbs for the link on the other."""
-
-    def __init__(self, link: Link, direction: wire.Direction) -> None:
-        self.direction = direction
-        self.open = False
-        self.clogged = False  # it does not take what it is given as fast as it comes
-        self.gone = asyncio.get_running_loop().create_future()
-        self._link = link
-        self._reader = FrameReader(direction)
-        self._transport: asyncio.Transport | None = None
-        self._paused = False
-
-    # --- asyncio ----------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the socket."""
-        self._transport = cast(asyncio.Transport, transport)
-        self.open = True
-        self._link.pace()
-
-    def data_received(self, data: bytes) -> None:
-        """Hand the bytes to the link; a stream that is not the protocol ends it."""
-        try:
-            if self.direction == "client":
-                self._link.client_bytes(data)
-            else:
-                self._link.server_bytes(data)
-        except BrokenStream as error:
-            self._link.broken(str(error))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the link that this side is over."""
-        self.open = False
-        if not self.gone.done():
-            self.gone.set_result(None)
-        self._link.side_lost(self)
-
-    def pause_writing(self) -> None:
-        """Stop the other side's reading until this socket takes bytes again."""
-        self.clogged = True
-        self._link.pace()
-
-    def resume_writing(self) -> None:
-        """Go on reading the other side."""
-        self.clogged = False
-        self._link.pace()
-
-    # --- verbs ------------------------------------------------------------------------------------
-
-    def frames(self, data: bytes) -> list[wire.Frame]:
-        """Cut bytes into frames."""
-        return self._reader.feed(data)
-
-    def write(self, data: bytes) -> None:
-        """Send bytes, unless the side is gone already."""
-        if self._transport is not None and self.open:
-            self._transport.write(data)
-
-    def write_eof(self) -> None:
-        """Shut the sending half once everything written is out."""
-        if self._transport is not None and self.open:
-            self._transport.write_eof()
-
-    def pause(self, pause: bool) -> None:
-        """Stop or continue reading."""
-        if self._transport is None or not self.open or pause == self._paused:
-            return
-        self._paused = pause
-        if pause:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
-
-    def read_now(self) -> bytes:
-        """Return bytes that have already arrived on the socket; empty when there are none."""
-        if self._transport is None or not self.open:
-            return b""
-        try:
-            return os.read(self._transport.get_extra_info("socket").fileno(), 1 << 16)
-        except OSError:
-            return b""
-
-    def close(self) -> None:
-        """Close after everything written is out."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once and throw away what is not out yet."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def reset(self) -> None:
-        """Break the connection, so that the peer sees a reset and not an orderly end."""
-        if self._transport is not None and self.open:
-            sock = self._transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-            self._transport.abort()

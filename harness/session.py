@@ -27,10 +27,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from harness import wire
+from harness import announcement, wire
 from harness.limits import ANSWER_KEPT_BYTES, SQL_TEXT_MAX
-from harness.records import Boundary, Touch, Unit
+from harness.records import Boundary, Unit
+from harness.statements import Statements
+from harness.transactions import Transactions
 from harness.wire import Frame
+
+Rows = list[tuple[str | None, ...]]
 
 _UNITS = {"Q": Unit.QUERY, "E": Unit.EXECUTE, "S": Unit.SYNC, "F": Unit.FUNCTION_CALL}
 _EXTENDED = frozenset("PBDCE")
@@ -38,8 +42,6 @@ _EXTENDED = frozenset("PBDCE")
 _FINISH_EXECUTE = frozenset("CIsEG")
 _FINISH_COPY = frozenset("CE")
 _FINISH_READY = frozenset("ZG")
-#: After these tags a transaction may be over although the session is still in one, or in the next.
-_MAY_COMMIT = frozenset({"COMMIT", "CALL", "DO"})
 
 
 class Gatekeeper(Protocol):
@@ -81,8 +83,8 @@ class _Pending:
 class _Question:
     """The harness's own query in progress; `done` takes the rows, or an error's fields."""
 
-    done: Callable[[list[tuple[str | None, ...]], dict[str, str]], None]
-    rows: list[tuple[str | None, ...]] = field(default_factory=list)
+    done: Callable[[Rows, dict[str, str]], None]
+    rows: Rows = field(default_factory=list)
     error: dict[str, str] = field(default_factory=dict)
 
 
@@ -105,17 +107,15 @@ class Session:
         self._withheld: list[bytes] = []
         self._withheld_bytes = 0
         self._transparent = False  # replication: nothing to gate
-        self._midway = False  # the last message forwarded is a long one, and its end is still to come
+        self._midway = (
+            False  # the last message forwarded is a long one, and its end is still to come
+        )
         self._unsynced = False  # extended messages were forwarded and no Sync yet
         self._skipping = False  # the server skips everything up to Sync
         self._early_error = ""  # an error that came while no unit was at work
         self._copy: _Pending | None = None  # COPY IN is open; what will be pending at its end
-        self._statements: dict[str, str] = {}
-        self._portals: dict[str, str] = {}
-        self._touches: list[Touch] = []
-        self._unsettled: dict[
-            int, None
-        ] = {}  # transactions with touches, in order, not known to be over
+        self._statements = Statements()
+        self._transactions = Transactions(gatekeeper.committed)
 
     @property
     def idle(self) -> bool:
@@ -181,18 +181,10 @@ class Session:
         return _UNITS.get(frame.letter)
 
     def _sql(self, frame: Frame) -> str:
-        """Return the SQL text that a client message is about, cut to the log's width."""
-        match frame.letter:
-            case "Q":
-                return wire.cstring(frame.body, 0, SQL_TEXT_MAX)[0]
-            case "P":
-                _, start = wire.cstring(frame.body)
-                return wire.cstring(frame.body, start, SQL_TEXT_MAX)[0]
-            case "E":
-                return self._portals.get(wire.cstring(frame.body)[0], "")
-            case "c" | "f" if self._copy is not None:
-                return self._copy.sql
-        return ""
+        """Return the SQL text that a client message is about."""
+        if frame.letter in "cf" and self._copy is not None:
+            return self._copy.sql
+        return self._statements.sql(frame)
 
     def _forward(self, frame: Frame) -> None:
         self.to_server.append(frame.raw)
@@ -204,7 +196,9 @@ class Session:
         unit = self._unit(frame) if frame.starts and self._pending is None else None
         if frame.starts:
             self._log("client", frame, self._sql(frame))
-            self._remember(frame)
+            self._statements.remember(frame)
+            self._unsynced |= frame.letter in _EXTENDED
+            self.terminated |= frame.letter == "X"
         if unit is not None:
             self._begin(unit, frame)
         if frame.ends and self._pending is not None and self._unsynced:
@@ -223,23 +217,6 @@ class Session:
         if unit is Unit.SYNC:
             self._unsynced = self._skipping = False
 
-    def _remember(self, frame: Frame) -> None:
-        """Keep the names of statements and portals, so that an Execute can be told by its SQL."""
-        match frame.letter:
-            case "P":
-                self._statements[wire.cstring(frame.body)[0]] = self._sql(frame)
-            case "B":
-                portal, start = wire.cstring(frame.body)
-                statement, _ = wire.cstring(frame.body, start)
-                self._portals[portal] = self._statements.get(statement, "")
-            case "C":
-                named = self._statements if frame.body[:1] == b"S" else self._portals
-                named.pop(wire.cstring(frame.body, 1)[0], None)
-            case "X":
-                self.terminated = True
-        if frame.letter in _EXTENDED:
-            self._unsynced = True
-
     # --- from the server --------------------------------------------------------------------------
 
     def server_sent(self, frames: list[Frame]) -> None:
@@ -257,7 +234,7 @@ class Session:
         text = ""
         if frame.starts:
             match frame.letter:
-                case "N" if wire.WITNESS_SQLSTATE.encode() in frame.body and self._announced(frame):
+                case "N" if announcement.SQLSTATE.encode() in frame.body and self._announced(frame):
                     return
                 case "E":
                     text = self._failed(frame)
@@ -292,12 +269,11 @@ class Session:
     def _announced(self, frame: Frame) -> bool:
         """Take the witness's word out of the stream; tell whether it was the witness's."""
         notice = wire.fields(frame.body)
-        if not wire.is_announcement(notice):
+        if not announcement.is_genuine(notice):
             return False
-        touch = wire.announced_touch(notice)
+        touch = announcement.touch(notice)
         if touch is not None:
-            self._touches.append(touch)
-            self._unsettled[touch.xid] = None
+            self._transactions.add(touch)
             self._gatekeeper.log(self, "server", "touch", f"{touch.point} {touch.rows} rows")
         return True
 
@@ -325,11 +301,7 @@ class Session:
             finish = _FINISH_COPY if self._unsynced else _FINISH_READY
             self._copy = _Pending(Unit.COPY_DONE, pending.sql, finish)
         status = self.status if letter == "Z" else ""
-        touches, self._touches = tuple(self._touches), []
-        committed = self._settle(pending.tags, status)
-        if pending.error:
-            # What a failed unit did is gone, except for what it had committed by itself.
-            touches = tuple(touch for touch in touches if touch.xid in committed)
+        touches, committed = self._transactions.settle(pending.tags, status, bool(pending.error))
         boundary = Boundary(
             number=self._gatekeeper.next_number,
             session=self.number,
@@ -345,25 +317,9 @@ class Session:
         if self._gatekeeper.finished(self, boundary):
             self.let_through()
 
-    def _settle(self, tags: list[str], status: str) -> tuple[int, ...]:
-        """Ask which transactions with touches are over; return those that committed.
-
-        A tag proves nothing: autocommit has no COMMIT, and COMMIT of a failed transaction answers
-        ROLLBACK. The tags only save questions that cannot have a new answer.
-        """
-        if not self._unsettled:
-            return ()
-        if status != "I" and not any(tag.partition(" ")[0] in _MAY_COMMIT for tag in tags):
-            return ()
-        truth = {xid: self._gatekeeper.committed(xid) for xid in self._unsettled}
-        self._unsettled = {xid: None for xid, known in truth.items() if known is None}
-        return tuple(xid for xid, known in truth.items() if known)
-
     # --- the harness's own question ---------------------------------------------------------------
 
-    def ask(
-        self, sql: str, done: Callable[[list[tuple[str | None, ...]], dict[str, str]], None]
-    ) -> None:
+    def ask(self, sql: str, done: Callable[[Rows, dict[str, str]], None]) -> None:
         """Send a Query of the harness; the client sees nothing of it. The session must be idle.
 
         A simple Query drops the unnamed prepared statement, so a client that keeps one across

@@ -15,13 +15,11 @@ This file knows bytes only. It opens no socket and keeps no session.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from harness.limits import FRAME_BYTES_MAX, FRAME_WHOLE_BYTES, STARTUP_BYTES_MAX
-from harness.records import Touch
 
 Direction = Literal["client", "server"]
 
@@ -77,7 +75,6 @@ GSSENC_REQUEST = 80877104
 CANCEL_REQUEST = 80877102
 #: The first byte of a TLS handshake: a client that starts encryption without asking first.
 TLS_HANDSHAKE = 0x16
-WITNESS_SQLSTATE = "LB001"
 
 
 class BrokenStream(Exception):
@@ -245,37 +242,3 @@ def fatal(sqlstate: str, text: str) -> bytes:
     parts = {"S": "FATAL", "V": "FATAL", "C": sqlstate, "M": text}
     body = b"".join(f"{letter}{value}\0".encode() for letter, value in parts.items())
     return message("E", body + b"\0")
-
-
-# --- the witness's announcements ------------------------------------------------------------------
-
-#: The innermost line of a notice's context: the function that raised it. The server writes it, so a
-#: learner's own RAISE cannot say it came from a function in the harness's schema. An odd name of
-#: the learner's would be quoted, and no quote may stand before the match.
-_FROM_WITNESS = re.compile(r'[^"\n]* witness\.\w+\(')
-_OPERATIONS = frozenset({"insert", "update", "delete", "truncate"})
-
-
-def is_announcement(notice: Mapping[str, str]) -> bool:
-    """Tell whether a notice was raised by the witness, and not by something that imitates it."""
-    return (
-        notice.get("C") == WITNESS_SQLSTATE
-        and notice.get("V") == "INFO"
-        and _FROM_WITNESS.match(notice.get("W", "")) is not None
-    )
-
-
-def announced_touch(notice: Mapping[str, str]) -> Touch | None:
-    """Return the touch that a notice announces; None when it is malformed or no rows changed."""
-    operation, _, rows = notice.get("n", "").partition(":")
-    xid, table = notice.get("D", ""), notice.get("t", "")
-    if operation not in _OPERATIONS or not table or not (_number(rows) and _number(xid)):
-        return None
-    if int(rows) == 0 and operation != "truncate":
-        return None
-    return Touch(table, operation, int(rows), int(xid))
-
-
-def _number(text: str) -> bool:
-    """Tell whether the text is a 64-bit number in plain digits."""
-    return text.isascii() and text.isdigit() and len(text) <= 19

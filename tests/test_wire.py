@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from harness import wire
+from harness import announcement, wire
 from harness.limits import FRAME_BYTES_MAX, FRAME_WHOLE_BYTES
 from harness.records import Touch
 from harness.wire import BrokenStream, Direction, FrameReader, message
@@ -152,13 +152,28 @@ def notice(**changed: str) -> dict[str, str]:
 
 def test_the_witness_announces_a_touch() -> None:
     """Table, operation, rows and transaction are read from fields, never from text."""
-    assert wire.is_announcement(notice())
-    assert wire.announced_touch(notice()) == Touch("orders", "update", 10, 739)
+    assert announcement.is_genuine(notice())
+    assert announcement.touch(notice()) == Touch("orders", "update", 10, 739)
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        "PL/pgSQL-Funktion witness.announce(text,text,bigint) Zeile 3 bei RAISE",
+        "fonction PL/pgSQL witness.announce(text,text,bigint), ligne 3, à RAISE",
+        "在RAISE的第3行的PL/pgSQL函数witness.announce(text,text,bigint)",
+    ],
+)
+def test_the_witness_is_recognised_in_the_servers_language(context: str) -> None:
+    """The context is translated; the function's name is not."""
+    assert announcement.is_genuine(notice(W=context))
 
 
 @pytest.mark.parametrize(
     "changed",
     [
+        {"W": "PL/pgSQL function pg_temp_3.witness(text) line 1 at RAISE"},
+        {"W": "PL/pgSQL function pg_temp_3.witness.announce() line 1 at RAISE"},
         {"C": "LB002"},
         {"V": "NOTICE"},
         {"W": "PL/pgSQL function inline_code_block line 1 at RAISE"},
@@ -171,7 +186,7 @@ def test_the_witness_announces_a_touch() -> None:
 )
 def test_an_imitation_is_no_announcement(changed: dict[str, str]) -> None:
     """Only a function of the witness's schema can be the innermost line of the context."""
-    assert not wire.is_announcement(notice(**changed))
+    assert not announcement.is_genuine(notice(**changed))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +205,7 @@ def test_an_imitation_is_no_announcement(changed: dict[str, str]) -> None:
 )
 def test_a_malformed_announcement_is_no_touch(changed: dict[str, str]) -> None:
     """No field can make the proxy fall over."""
-    assert wire.announced_touch(notice(**changed)) is None
+    assert announcement.touch(notice(**changed)) is None
 
 
 def test_a_cut_notice_gives_the_fields_that_are_there() -> None:
