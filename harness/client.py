@@ -42,6 +42,8 @@ from harness.waiting import DeadlineExpired
 ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
 #: A foreign program's tool chain (a Go or Node version manager, say) lives in the user's home.
 COMMAND_ENVIRONMENT = (*ENVIRONMENT, "HOME", "USER", "LOGNAME", "SHELL")
+#: Clients that wait for a plan. A run with a fault uses two, one after the other.
+_NEWBORN_MAX = 2
 
 
 class ClientTrouble(Exception):
@@ -72,7 +74,7 @@ class ClientHost:
         self._lock = threading.Lock()
         self._server: _ForkServer | None = None
         self._clients: set[Client] = set()
-        self._spare: tuple[Control, Answers] | None = None
+        self._newborn: list[tuple[Control, Answers]] = []
 
     def __enter__(self) -> ClientHost:
         self._server = _ForkServer(warm=not self.spawn)
@@ -88,14 +90,15 @@ class ClientHost:
 
     def close(self) -> None:
         """End every client and the fork server; leave no process, folder or descriptor."""
+        server, self._server = self._server, None
         for client in list(self._clients):
             client.close()
-        for end in self._spare or ():
-            end.close()
-        self._spare = None
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        for control, answers in self._newborn:
+            control.close()
+            answers.close()
+        self._newborn.clear()
+        if server is not None:
+            server.close()
 
     def start_calls(
         self, impl: Path, dsn: str, *, limits: ClientLimits = ClientLimits()
@@ -132,58 +135,72 @@ class ClientHost:
     def _start(self, plan: dict[str, Any], env: dict[str, str], caps: ClientLimits) -> Client:
         with self._lock:
             control, answers = self._take_newborn()
-            # The next one is born while this one works: a start then costs no fork.
-            self._spare = self._bear()
-        control.send_plan({**plan, "env": env, "limits": asdict(caps), "spawn": self.spawn})
-        client = Client(self, control, answers, caps)
-        self._clients.add(client)
+            if not self._newborn and not self._clients:
+                # One more warden, so that the next client is born while this one works.
+                self._newborn.append(self._bear())
+            control.send_plan({**plan, "env": env, "limits": asdict(caps), "spawn": self.spawn})
+            client = Client(self, control, answers, caps)
+            self._clients.add(client)
         return client
 
     def _take_newborn(self) -> tuple[Control, Answers]:
-        """Return a client without a plan that is alive; the spare may have been killed meanwhile."""
-        for _ in range(3):
-            control, answers = self._spare or self._bear()
-            self._spare = None
+        """Return a client without a plan that is alive; one that waited may have been killed."""
+        for _ in range(1 + _NEWBORN_MAX):
+            control, answers = self._newborn.pop(0) if self._newborn else self._bear()
             try:
                 if control.wait_born():
                     return control, answers
             except DeadlineExpired:
-                pass  # the fork server was stopped, or the machine stands still
+                self._restart_server()  # it was stopped
             control.close()
             answers.close()
-            self._restart_server()
-        raise ClientTrouble("three clients in a row were killed before they began")
+        raise ClientTrouble("several clients in a row were killed before they began")
 
-    def _bear(self) -> tuple[Control, Answers]:
-        """Ask the fork server for a client without a plan."""
-        control, wardens_end = socket.socketpair()
+    def _bear(self, warden: socket.socket | None = None) -> tuple[Control, Answers]:
+        """Have a client without a plan born, by a warden whose last client ended or by a new one."""
+        warden = warden or self._fork_warden()
         calls, clients_end = socket.socketpair()
-        with wardens_end, clients_end:
+        with clients_end:
             try:
-                self._fork([wardens_end.fileno(), clients_end.fileno()])
-            except BaseException:
-                control.close()
-                calls.close()
-                raise
-        return Control(control), Answers(calls)
+                socket.send_fds(warden, [b"bear\n"], [clients_end.fileno()])
+            except OSError:
+                pass  # the warden was killed, which `wait_born` will see
+        return Control(warden), Answers(calls)
 
-    def _fork(self, fds: Sequence[int]) -> None:
+    def _fork_warden(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._fork(theirs)
+        except BaseException:
+            ours.close()
+            raise
+        return ours
+
+    def _take_back(self, client: Client, control: Control) -> None:
+        """Let the warden of a client that has ended bear the next one, unless enough are waiting."""
+        with self._lock:
+            self._clients.discard(client)
+            warden = control.give_back()
+            if warden is not None and self._server and len(self._newborn) < _NEWBORN_MAX:
+                self._newborn.append(self._bear(warden))
+            else:
+                control.close()
+
+    def _fork(self, wardens_end: socket.socket) -> None:
         """Ask the fork server for a warden; start another server where a client has killed it."""
         if self._server is None:
             raise ClientTrouble("the client host is not open: use it in a with statement")
         try:
-            self._server.fork(fds)
+            self._server.fork(wardens_end)
         except OSError:
             self._restart_server()
-            self._server.fork(fds)
+            self._server.fork(wardens_end)
 
     def _restart_server(self) -> None:
         if self._server is not None:
             self._server.close()
         self._server = _ForkServer(warm=not self.spawn)
-
-    def _forget(self, client: Client) -> None:
-        self._clients.discard(client)
 
 
 class Client:
@@ -195,6 +212,7 @@ class Client:
         self._host = host
         self._control = control
         self._answers = answers
+        self._lock = threading.RLock()
         self._exit: ClientExit | None = None
         #: The warden ends it at the wall; this net is for a warden that cannot.
         self._overdue = time.monotonic() + caps.wall_s + limits.KILL_WAIT_S
@@ -313,9 +331,7 @@ class Client:
         """End the client whatever state it is in, and leave nothing of it. May be repeated."""
         if self._running():
             self.kill()
-        self._control.close()
         self._answers.close()
-        self._host._forget(self)
 
     # --- output -------------------------------------------------------------------------------------
 
@@ -333,10 +349,12 @@ class Client:
 
     def _running(self) -> bool:
         """Take in what the warden has said; it says last how the client ended."""
-        if self._exit is None and (end := self._control.end()) is not None:
-            recent = self._control.recent_lines
-            self._exit = ClientExit(pid=self.pid, output=recent, **end)
-        return self._exit is None
+        with self._lock:
+            if self._exit is None and (end := self._control.end()) is not None:
+                recent = self._control.recent_lines
+                self._exit = ClientExit(pid=self.pid, output=recent, **end)
+                self._host._take_back(self, self._control)
+            return self._exit is None
 
     def _ask(self, order: str) -> None:
         """Give an order and wait until it is done; a client that has ended needs none."""
@@ -389,10 +407,10 @@ class _ForkServer:
                 start_new_session=True,  # Ctrl-C is for the harness, which then closes it
             )
 
-    def fork(self, fds: Sequence[int]) -> None:
-        """Ask for one warden with these descriptors."""
+    def fork(self, wardens_end: socket.socket) -> None:
+        """Ask for one warden, which gets this socket."""
         self._wait_ready()
-        socket.send_fds(self._socket, [b"w"], list(fds))
+        socket.send_fds(self._socket, [b"w"], [wardens_end.fileno()])
 
     def _wait_ready(self) -> None:
         if self._ready:

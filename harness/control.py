@@ -53,11 +53,13 @@ class Control:
         return self._end is None
 
     def order(self, name: str) -> None:
-        """Send an order; a warden that is gone takes none."""
-        try:
-            self._socket.send(name.encode() + b"\n")
-        except OSError:
-            pass
+        """Send an order; a warden whose client has ended takes none, it may have another one by now."""
+        with self._lock:
+            if self._end is None:
+                try:
+                    self._socket.send(name.encode() + b"\n")
+                except OSError:
+                    pass  # the warden is gone, which is read next
 
     def ask(self, name: str) -> None:
         """Send an order and wait until it was carried out, or the client has ended."""
@@ -93,6 +95,11 @@ class Control:
         with self._lock:
             if self._end is None and self._warden_pid:
                 os.kill(self._warden_pid, signal.SIGKILL)
+
+    def give_back(self) -> socket.socket | None:
+        """Return the socket of a warden whose client has ended, to bear another; None if it is gone."""
+        assert self._end is not None, "the client has ended"
+        return None if self._end["kind"] is EndKind.LOST else self._socket
 
     def close(self) -> None:
         """Close the socket, which a warden that is still there takes as an order to kill."""

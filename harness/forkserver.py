@@ -4,8 +4,8 @@ A fresh interpreter with psycopg takes 160 to 300 ms, a fork under one. The pric
 child inherits everything its parent has, so this parent has next to nothing: no thread, no connection,
 no learner's code, no secret in its environment. It starts before the harness starts any of those.
 
-The harness sends one byte with two descriptors: the control socket of a new warden, and the client's end
-of the call socket. The fork server forks the warden (`warden.py`), which forks the client. When its own socket ends, it waits for the wardens, removes the folder that held the clients'
+The harness sends one byte with a descriptor, the control socket of a new warden. The fork server forks
+the warden (`warden.py`), which forks the clients. When its own socket ends, it waits for the wardens, removes the folder that held the clients'
 private folders, and ends. If a warden was killed, its orphans arrive here and are killed.
 
 It runs as `python -m harness.forkserver SOCKET_FD WARM`, started by `ClientHost`.
@@ -39,6 +39,8 @@ def main(argv: list[str]) -> int:
     folder = tempfile.mkdtemp(prefix="interrupted-clients-")
     try:
         _serve(control, folder)
+    except BrokenPipeError:
+        pass  # the harness is gone already
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
@@ -65,7 +67,7 @@ def _serve(control: socket.socket, folder: str) -> None:
             _reap(wardens)
         if control.fileno() not in ready:
             continue
-        order, fds, _, _ = socket.recv_fds(control, 1, 2)
+        order, fds, _, _ = socket.recv_fds(control, 1, 1)
         if not order:
             break
         if (pid := os.fork()) == 0:
@@ -82,7 +84,7 @@ def _be_warden(
     signal.set_wakeup_fd(-1)
     for fd in (control.detach(), *signals):
         os.close(fd)
-    warden.keep(socket.socket(fileno=fds[0]), fds[1], folder)
+    warden.keep(socket.socket(fileno=fds[0]), folder)
 
 
 def _reap(wardens: set[int], options: int = os.WNOHANG) -> None:

@@ -33,6 +33,10 @@ from harness.records import Seen
 OPAQUE_PACKAGES = frozenset({"builtins", "psycopg", "psycopg_binary", "psycopg_c"})
 
 
+#: What one value is counted as beside its text: it costs the harness more memory than a line shows.
+_VALUE_BYTES = 8
+
+
 class BadValue(Exception):
     """A value cannot travel: too large, too deep, circular, or not in the encoding. The text says which."""
 
@@ -92,7 +96,7 @@ class _Encoder:
 
     def encode(self, value: Any, depth: int) -> Any:
         """Return what JSON can hold for `value`; subclasses of the plain types become plain."""
-        self._spend(1)
+        self._spend(_VALUE_BYTES)
         if depth > limits.CLIENT_RESULT_DEPTH:
             raise BadValue(
                 f"the value is nested deeper than {limits.CLIENT_RESULT_DEPTH}, or contains itself"

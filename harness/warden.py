@@ -13,9 +13,10 @@ So every client gets a parent of its own, forked from the fork server a moment b
   answers ECHILD, nothing that the client ever started is alive;
 * does all of that also when the harness disappears: the control socket's end is an order to kill.
 
-On its control socket it says the client's PID, reads one line of JSON with the client's plan, then one
-line an order (kill, freeze, thaw, terminate, output). It answers every order but kill with one line,
-writes a last line when the client has ended for whatever reason, and ends itself.
+On its control socket it reads `bear`, which brings the client's end of the call socket, and says the
+client's PID. It reads the plan, then orders (kill, freeze, thaw, terminate, output), all one line each.
+It answers every order but kill with a line, and says last how the client has ended. Then it is ready
+to bear another client: what it knows of the last one is forgotten with it.
 """
 
 from __future__ import annotations
@@ -36,15 +37,18 @@ from typing import Any, NoReturn
 from harness import birth, limits, processes
 
 
-def keep(control: socket.socket, calls_fd: int, folder: str) -> NoReturn:
-    """Be the warden of one client from its birth to its end, then end this process.
+def keep(control: socket.socket, folder: str) -> NoReturn:
+    """Be the warden of one client after another until the harness is gone, then end this process.
 
-    Must be called in a fresh fork without threads. `folder` is where the private folder is made,
-    `calls_fd` the client's end of the call socket.
+    Must be called in a fresh fork without threads. `folder` is where the private folders are made.
     """
     code = 1
     try:
-        Warden(control, calls_fd, tempfile.mkdtemp(dir=folder)).run()
+        processes.adopt_orphans()
+        child_ended = processes.child_signal()[0]
+        harness = _Harness(control)
+        while (calls_fd := harness.wait_bear()) is not None:
+            Warden(harness, child_ended, calls_fd, tempfile.mkdtemp(dir=folder)).run()
         code = 0
     except BaseException:
         # The harness sees the socket's end and calls the client lost; the reason goes to its stderr.
@@ -53,68 +57,121 @@ def keep(control: socket.socket, calls_fd: int, folder: str) -> NoReturn:
         os._exit(code)
 
 
-class Warden:
-    """One client's parent: its loop, and what it knows of the client."""
+class _Harness:
+    """The harness as the warden sees it: lines in, lines out, and whether it is still there."""
 
-    def __init__(self, control: socket.socket, calls_fd: int, cwd: str) -> None:
+    def __init__(self, control: socket.socket) -> None:
         self._control = control
+        self._bytes = b""
+        self._fds: list[int] = []
+        self.gone = False
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on."""
+        return self._control.fileno()
+
+    def hear(self) -> None:
+        """Take in what has come; waits if nothing has."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
+        except ConnectionError:
+            data, fds = b"", []
+        self.gone = not data
+        self._bytes += data
+        self._fds += fds
+
+    def next_line(self) -> bytes | None:
+        """Return the next whole line that has come, or None."""
+        line, end, rest = self._bytes.partition(b"\n")
+        if not end:
+            return None
+        self._bytes = rest
+        return line
+
+    def wait_line(self) -> bytes | None:
+        """Wait for the next line; None when the harness is gone."""
+        while (line := self.next_line()) is None and not self.gone:
+            self.hear()
+        return line
+
+    def wait_bear(self) -> int | None:
+        """Wait for the order to bear and return the descriptor that came with it.
+
+        Orders before it were for a client that had ended by the time they came.
+        """
+        while (line := self.wait_line()) != b"bear":
+            if line is None:
+                return None
+        return self._fds.pop(0)
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Send one line, unless the harness is gone."""
+        try:
+            self._control.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            self.gone = True
+
+
+class Warden:
+    """One client's life: the loop that serves it, and what is known of it."""
+
+    def __init__(self, harness: _Harness, child_ended: int, calls_fd: int, cwd: str) -> None:
+        self._harness = harness
+        self._child_ended = child_ended
         self._cwd = cwd
-        self._orders = b""
-        self._harness_gone = False
         self._kill = False
         self._limit: str | None = None
         self._status: int | None = None
         self._recent: deque[str] = deque(maxlen=limits.CLIENT_OUTPUT_LINES)
-        processes.adopt_orphans()
-        self._child_ended = processes.child_signal()[0]
+        self._cpu_before_s = _cpu_of_the_dead()
         newborn = birth.bear_client(cwd, calls_fd)
         self.pid = newborn.pid
         self._streams = [_Stream(newborn.stdout_fd), _Stream(newborn.stderr_fd)]
-        self._say({"pid": self.pid, "warden": os.getpid()})
+        harness.say({"pid": self.pid, "warden": os.getpid()})
         self._limits = self._hand_over_plan(newborn.plan_fd)
         self._wall_end = time.monotonic() + self._limits.get("wall_s", 0)
         self._watch_at = time.monotonic() + limits.CLIENT_WATCH_S
 
     def _hand_over_plan(self, plan_fd: int) -> dict[str, Any]:
         """Wait for the plan, pass it on to the client, and return the limits in it."""
-        while b"\n" not in self._orders:
-            if not self._hear():
-                return {}  # no plan was ever needed
-        plan, _, self._orders = self._orders.partition(b"\n")
+        plan = self._harness.wait_line()
         try:
             with open(plan_fd, "wb") as file:
-                file.write(plan)
+                file.write(plan or b"")
         except BrokenPipeError:
-            pass  # it was killed before it was born; how it ended is told in the end
+            pass  # it was killed before it had a plan; how it ended is told in the end
+        if plan is None:
+            return {}  # none was ever needed
         caps: dict[str, Any] = json.loads(plan)["limits"]
         return caps
 
     def run(self) -> None:
         """Serve until the client has ended, by itself or by order; leave nothing of it."""
-        self._obey_all()
         while not self._over():
-            for fd in self._wait(self._watch_at - time.monotonic()):
-                if fd == self._control.fileno():
-                    self._hear()
-            self._obey_all()
+            if self._harness.fileno() in self._wait(self._watch_at - time.monotonic()):
+                self._harness.hear()
             self._drain()
             self._watch()
         self._end_everything()
         shutil.rmtree(self._cwd, ignore_errors=True)
-        if self._harness_gone:
-            return
-        self._drain()
-        self._watch_output()
-        self._say({"ended": self._end(), **self._output(rest=True)})
+        if not self._harness.gone:
+            self._drain()
+            self._watch_output()
+            self._harness.say({"ended": self._end(), **self._output(rest=True)})
+        for stream in self._streams:
+            os.close(stream.fd)
 
     # --- the loop -----------------------------------------------------------------------------------
 
     def _over(self) -> bool:
-        return self._harness_gone or self._kill or self._limit is not None or self._leader_ended()
+        """Obey what was ordered, and tell whether the client's life is over."""
+        while not self._kill and (order := self._harness.next_line()) is not None:
+            self._obey(order.decode())
+        return self._harness.gone or self._kill or self._limit is not None or self._leader_ended()
 
     def _wait(self, wait_s: float) -> list[int]:
         """Sleep until an order, output or a dead child, at most `wait_s`; return what is ready."""
-        watched = [self._control.fileno(), self._child_ended]
+        watched = [self._harness.fileno(), self._child_ended]
         watched += [stream.fd for stream in self._streams if stream.open]
         ready, _, _ = select.select(watched, [], [], max(wait_s, 0))
         if self._child_ended in ready:
@@ -136,21 +193,6 @@ class Warden:
             os.waitpid(dead.si_pid, 0)
         return False
 
-    def _hear(self) -> bool:
-        """Take in what the harness has said; False when it is gone."""
-        try:
-            data = self._control.recv(1 << 16)
-        except ConnectionError:
-            data = b""
-        self._harness_gone = not data
-        self._orders += data
-        return not self._harness_gone
-
-    def _obey_all(self) -> None:
-        *orders, self._orders = self._orders.split(b"\n")
-        for order in orders:
-            self._obey(order.decode())
-
     def _obey(self, order: str) -> None:
         if order == "kill":
             self._kill = True  # the answer is the last line
@@ -162,13 +204,7 @@ class Warden:
         elif order == "terminate":
             os.kill(self.pid, signal.SIGTERM)  # not waited for yet, so the PID is the client's
         self._drain()
-        self._say(self._output())
-
-    def _say(self, message: dict[str, Any]) -> None:
-        try:
-            self._control.sendall(json.dumps(message).encode() + b"\n")
-        except OSError:
-            self._harness_gone = True
+        self._harness.say(self._output())
 
     # --- signals ------------------------------------------------------------------------------------
 
@@ -224,10 +260,10 @@ class Warden:
             self._limit = "processes"
             return
         used = processes.usage(below)
-        dead = resource.getrusage(resource.RUSAGE_CHILDREN)
+        dead_cpu_s = _cpu_of_the_dead() - self._cpu_before_s
         if used.memory_bytes > self._limits["memory_bytes"]:
             self._limit = "memory"
-        elif used.cpu_s + dead.ru_utime + dead.ru_stime > self._limits["cpu_s"]:
+        elif used.cpu_s + dead_cpu_s > self._limits["cpu_s"]:
             self._limit = "cpu"
 
     def _watch_output(self) -> None:
@@ -308,3 +344,9 @@ class _Stream:
         lines = [line.rstrip(b"\r").decode("utf-8", "backslashreplace") for line in raw]
         self._new += lines
         return lines
+
+
+def _cpu_of_the_dead() -> float:
+    """Return the CPU time of every descendant that was waited for, in seconds."""
+    dead = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return dead.ru_utime + dead.ru_stime

@@ -97,15 +97,17 @@ def open_kit(host: ClientHost, laboratory: Laboratory, folder: Path) -> Iterator
 
 
 def warm(host: ClientHost) -> None:
-    """Start and end one client, so that the host holds what it will hold from now on."""
-    host.start_command(["true"], env={}, cwd=Path("/")).close()
+    """Start and end clients, so that the host holds what it will hold from now on."""
+    clients = [host.start_command(["true"], env={}, cwd=Path("/")) for _ in range(2)]
+    for client in clients:
+        client.close()
 
 
 def assert_only_the_spare_is_left(host: ClientHost) -> None:
-    """Demand that the fork server has two processes below it: the spare client and its warden."""
+    """Demand that below the fork server are the clients without a plan and their wardens, no more."""
     server = fork_server_pid(host)
     wait_until(
-        lambda: len(processes.descendants(server)) == 2,
+        lambda: len(processes.descendants(server)) == 2 * len(host._newborn),
         "no process of a closed client is left",
         wait_s=limits.KILL_WAIT_S,
         dump=lambda: str([psutil.Process(p) for p in processes.descendants(server)]),

@@ -292,7 +292,7 @@ def test_an_endless_line_costs_no_memory(kit: Kit) -> None:
     ],
 )  # fmt: skip
 def test_meddling_with_its_own_process_ends_as_a_value(kit: Kit, source: str) -> None:
-    result = kit.run(source, wall_s=5)
+    result = kit.run(source, wall_s=15)
     assert isinstance(result, (Returned, Raised, Died))
     if isinstance(result, Died):
         assert result.exit.limit is None, "it answered or ended, it did not hang"
