@@ -28,4 +28,5 @@ def register_job(conn, job_id, tenant, orders, chunk_size):
             (job_id,),
         ).fetchall()
         if stored != [(tenant, chunk_size, *line) for line in lines]:
-            raise Conflict(f"{job_id}: another request, with {[row[2] for row in stored]}")
+            ids = sorted({row[2] for row in stored} | {line[0] for line in lines})
+            raise Conflict(f"{job_id} is another request; the orders of both: {ids}")
