@@ -113,7 +113,9 @@ class Activity:
     """One thing to sweep. `scenario` is what is written before each run; the judges read it, too.
 
     `safety` holds at every moment, `finished` when a healthy client is done, `answers` judges what
-    that client said, given what was there before it started.
+    that client said, given what was there before it started. `state` asks for less than `safety`: what
+    was committed is whole, in however many transactions. A client that commits apart breaks `safety`
+    in every run; where a fault makes it visible, `state` shows.
     """
 
     lab: int
@@ -123,6 +125,9 @@ class Activity:
     safety: Judge
     finished: Judge
     answers: AnswerJudge = healthy.every_call_returns
+    state: Judge | None = None  # None: as `safety`
+    shared: AnswerJudge = healthy.every_call_returns  # what a client beside a rival may say
+    promise: str = "bound"  # what is broken by a client that answers wrongly to a fault
     rivals: bool = True  # whether another owner's edit of an order matters to it
     seed: Callable[[psycopg.Connection[Any], Any], None] = seed
 
@@ -138,6 +143,11 @@ def sized(activity: Activity, orders: int, chunk_size: int, seed: int) -> Activi
         done_chunks=REPORT_CHUNKS if old.next_index else 0,
     )
     return replace(activity, scenario=scenario)
+
+
+def judged_by_state(activity: Activity) -> Activity:
+    """Return the activity with `state` in the place of `safety`."""
+    return replace(activity, safety=activity.state or activity.safety)
 
 
 def activities(lab: int | None = None) -> tuple[Activity, ...]:
@@ -188,6 +198,25 @@ def cancelled(scenario: Scenario, evidence: Evidence) -> list[Finding]:
     )]  # fmt: skip
 
 
+def whole(scenario: Scenario, evidence: Evidence) -> list[Finding]:
+    """Labs 3 to 6, by state: taken together, the three records speak of the same orders."""
+    promises = (judge.frozen, judge.approved_version, judge.exactly_once)
+    findings = [finding for promise in promises for finding in promise(scenario, evidence)]
+    together = tuple(replace(change, xid=0) for change in evidence.changes)
+    for part in transactions(scenario, together):
+        if not part.cancelled == part.audited == part.checkpointed:
+            findings.append(Finding(
+                "bound", "looked at all that was committed, in whatever transactions",
+                "the same order IDs in orders, in job_audit and behind the checkpoint",
+                f"orders {show_ids(part.cancelled)}; audit {show_ids(part.audited)}; "
+                f"checkpoint {part.checkpoint_text}",
+                "The three records are committed in separate transactions.",
+                "labs/lab03_chunk/README.md",
+                tuple(sorted(part.cancelled ^ part.audited | part.audited ^ part.checkpointed)),
+            ))  # fmt: skip
+    return findings
+
+
 def untouched(scenario: Scenario, evidence: Evidence) -> list[Finding]:
     """Lab 7: a report changes nothing."""
     if not evidence.changes:
@@ -207,17 +236,20 @@ _WORKER = (
 #: What is swept. A lab may have several rows.
 ACTIVITIES: tuple[Activity, ...] = (
     Activity(1, "register_job", unregistered(_SMALL), Calls(script.register),
-             safe_registration, registered, rivals=False),
+             safe_registration, registered, promise="frozen", rivals=False),
     Activity(2, "cancel_orders", _SMALL, Calls(script.cancel),
-             safe_cancellation, cancelled, healthy.cancelled_once),
+             safe_cancellation, cancelled, healthy.cancelled_once,
+             shared=healthy.returns_or_conflicts, promise="approved version"),
     Activity(3, "run_chunk", _SMALL, Calls(script.run_chunks),
-             judge.judge_safety, judge.judge_finished),
+             judge.judge_safety, judge.judge_finished, state=whole),
     Activity(4, "resume_chunk", _SMALL, Calls(script.resume_chunks),
-             judge.judge_safety, judge.judge_finished),
+             judge.judge_safety, judge.judge_finished, state=whole, promise="doubted"),
     Activity(5, "drain", _SMALL, Calls(script.drain),
-             judge.judge_safety, judge.judge_finished),
+             judge.judge_safety, judge.judge_finished, state=whole, promise="bounded"),
     Activity(6, "worker", _SMALL, Program(6, _WORKER),
-             judge.judge_safety, judge.judge_finished, healthy.completes),
+             judge.judge_safety, judge.judge_finished, healthy.completes, state=whole,
+             shared=healthy.completes_or_busy, promise="one at a time"),
     Activity(7, "report", festival(SWEEP_ORDERS, SWEEP_CHUNK, done_chunks=REPORT_CHUNKS),
-             Calls(script.read_report), untouched, untouched, healthy.same_report, rivals=False),
+             Calls(script.read_report), untouched, untouched, healthy.same_report,
+             promise="honest report", rivals=False),
 )  # fmt: skip

@@ -97,6 +97,23 @@ def cancelled_once(scenario: Scenario, before: Evidence | None, heard: Heard) ->
     return judge_calls(heard.calls)
 
 
+def returns_or_conflicts(
+    scenario: Scenario, before: Evidence | None, heard: Heard
+) -> list[Finding]:
+    """Lab 2, beside a rival: one of two calls finds its orders cancelled, and says Conflict."""
+    error = heard.error
+    if isinstance(error, Raised) and error.is_a("Conflict"):
+        return []
+    return judge_calls(heard.calls)
+
+
+def completes_or_busy(scenario: Scenario, before: Evidence | None, heard: Heard) -> list[Finding]:
+    """Lab 6, beside a rival: the program completes the job, or says that it is busy."""
+    if heard.status == BUSY:
+        return []
+    return completes(scenario, before, heard)
+
+
 def completes(scenario: Scenario, before: Evidence | None, heard: Heard) -> list[Finding]:
     """Lab 6: the program ends with status 0."""
     if heard.status == COMPLETE:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from harness import living
 from harness.activity import Activity
-from harness.faults import Fault, Kind
+from harness.faults import Fault, FaultLineError, Kind
 from harness.records import Boundary
-from harness.run import Play, Run, play_kill
+from harness.run import Play, Run, play_clean, play_kill
 from harness.workshop import Workshop
 
 Player = Callable[[Play], Run]
@@ -31,11 +32,30 @@ def run_fault(
     Args:
         then: For a kill, a second kill in the recovery.
         record: The boundaries of a clean run; recorded here when the fault needs them and there are none.
+
+    Raises:
+        FaultLineError: If two faults are given that cannot follow each other.
+        DatabaseProblem: If the fault crashes the server and the workshop's server is not private.
     """
+    if then is not None and {fault.kind, then.kind} != {Kind.KILL}:
+        raise FaultLineError(f"{fault},{then}: only a kill can follow a kill")
+    if fault.kind is Kind.LOSE_REQUEST and not record:
+        record = play_clean(Play(workshop, impl, activity)).boundaries
     play = Play(workshop, impl, activity, fault, record)
     if fault.kind is Kind.KILL:
         return play_kill(play, then)
     return PLAYERS[fault.kind](play)
 
 
-PLAYERS: Mapping[Kind, Player] = {}
+PLAYERS: Mapping[Kind, Player] = {
+    Kind.LOSE_REQUEST: living.lose_request,
+    Kind.LOSE_REPLY: living.lose_reply,
+    Kind.FREEZE: living.freeze,
+    Kind.TERMINATE: living.terminate,
+    Kind.RIVAL_WRITE: living.rival_write,
+    Kind.RIVAL_WORKER: living.rival_worker,
+    Kind.DEADLOCK: living.deadlock,
+    Kind.LOCK_TIMEOUT: living.lock_timeout,
+    Kind.SERIALIZATION: living.serialization,
+    Kind.CRASH: living.crash,
+}

@@ -105,6 +105,13 @@ DEADLOCK_TIMEOUT_MS = 50
 #: The longest path of a Unix socket: 108 bytes on Linux, 104 on macOS, with the final zero.
 SOCKET_PATH_BYTES = 103
 
+# --- the learner's query ----------------------------------------------------------------------------
+
+#: One query over a job of 5,000 orders takes 50 ms; one that joins everything with everything, minutes.
+QUERY_WAIT_MS = 10_000
+#: Rows of its result that are looked at; no check expects a tenth of it.
+QUERY_ROWS = 500
+
 # --- the learner's loop -------------------------------------------------------------------------------
 
 #: `lab check --watch` waits this long for a second change after a first: editors save in steps.
@@ -120,3 +127,5 @@ PROGRESS_LOCK_WAIT_S = 10.0
 
 #: A sweep ends when its fault no longer fires. A client that never gets done is stopped here.
 SWEEP_BOUNDARIES_MAX = 10_000
+#: The lock timeout of a client that is to meet one. Long against a healthy wait, short for a test.
+VICTIM_LOCK_TIMEOUT_MS = 100

@@ -15,7 +15,7 @@ A `Play` is a run in the making: who plays which activity under which fault. Kil
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +68,7 @@ class Run:
     calls: tuple[tuple[Call, CallResult], ...] = ()
     seconds: float = 0.0
     note: str = ""
+    possible: bool = True  # False where the fault cannot be made, such as a deadlock without a lock
 
     @property
     def kill(self) -> Kill | None:
@@ -96,7 +97,12 @@ class Play:
         activity = self.activity
         return self.workshop.scene(lambda control: activity.seed(control, activity.scenario))
 
-    def client(self, scene: Scene, stop: Stop | None = None, **settings: str) -> Actor:
+    def client(
+        self,
+        scene: Scene,
+        stop: Stop | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> Actor:
         """Start a client on the activity's work; it is held at `stop`."""
         work, scenario = self.activity.work, self.activity.scenario
         return work.start(scene, self.impl, scenario, stop=stop, settings=settings)
@@ -169,8 +175,22 @@ class Play:
             **self._seen(actor),
         )
 
-    def missed(self, actor: Actor, note: str = NOT_REACHED) -> Run:
-        """Return the run of a fault that did not land."""
+    def judged_as(
+        self, actor: Actor, seen: Evidence, findings: Sequence[Finding], note: str
+    ) -> Run:
+        """Return a run that ends without a healthy client, because no client could finish."""
+        return Run(
+            self.activity.scenario,
+            self.line,
+            _verdict(findings),
+            tuple(findings),
+            after_fault=seen,
+            note=note,
+            **self._seen(actor),
+        )
+
+    def missed(self, actor: Actor, note: str = NOT_REACHED, *, possible: bool = True) -> Run:
+        """Return the run of a fault that did not land, or was not even `possible` at its place."""
         kills: tuple[Kill, ...] = ()
         if self.fault is not None and self.fault.kind is Kind.KILL:
             kills = (Kill(self.line, None, None, self.fault.policy, False, note),)
@@ -180,6 +200,7 @@ class Play:
             Verdict.VOID,
             kills=kills,
             note=note,
+            possible=possible,
             **self._seen(actor),
         )
 

@@ -13,15 +13,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.history import order_moves, show_ids
+from harness.history import order_moves
 from harness.records import POINT_ALIASES, Boundary, Change, Evidence, WireEvent
 from harness.run import Run
 from harness.scenario import Scenario
 
 #: Wire log lines shown before the place where the client died, and after it.
 LOG_BEFORE, LOG_AFTER = 9, 3
+#: Messages of the wire that carry no story.
+_QUIET = frozenset({
+    "ParameterStatus", "BackendKeyData", "Bind", "Describe", "Close", "Flush", "ParseComplete",
+    "BindComplete", "CloseComplete", "RowDescription", "DataRow", "NoData", "ParameterDescription",
+})  # fmt: skip
 #: Transactions told one by one; a story is read by a person.
 TRANSACTIONS_SHOWN = 8
+#: Rows named in one clause.
+KEYS_SHOWN = 3
 #: What a table's change is called in the sentence about what was still to come.
 _NOUNS = {
     "orders": "orders", "audit": "audit", "checkpoint": "checkpoint",
@@ -74,7 +81,6 @@ def tell(run: Run, record: Sequence[Boundary] = ()) -> Story:
         for t in about
         if not t.before_death
     ]
-    steps += [f"{f.promise}: expected {f.expected}; seen {f.seen}" for f in run.findings[:1]]
     return Story(_headline(run, all_told, record), tuple(steps), _log(run))
 
 
@@ -87,10 +93,10 @@ def describe(scenario: Any, changes: Sequence[Change]) -> str:
         audited = [_row(c)["order_id"] for c in changes if _point(c) == "audit"]
         steps = [c for c in changes if _point(c) == "checkpoint" and c.old and c.new]
         if cancelled:
-            clauses.append(f"cancelled {show_ids(cancelled)}")
+            clauses.append(f"cancelled {_few(cancelled)}")
             rest = [c for c in rest if c.table != "orders"]
         if audited:
-            clauses.append(f"wrote the audit of {show_ids(audited)}")
+            clauses.append(f"wrote the audit of {_few(audited)}")
         if steps:
             first, last = steps[0].old or {}, steps[-1].new or {}
             clauses.append(
@@ -199,7 +205,7 @@ def _where(run: Run) -> str:
 
 def _log(run: Run) -> tuple[str, ...]:
     """Return the wire log around the place, each line with its time relative to the hold."""
-    events = run.events
+    events = [e for e in run.events if e.message not in _QUIET]
     at = next((n for n, e in enumerate(events) if e.message == "hold"), None)
     if at is None:
         return ()
@@ -241,5 +247,10 @@ def _key(change: Change) -> Any:
 def _by_table(table: str, operation: str, rows: Sequence[Change]) -> str:
     verbs = {"insert": "inserted into", "update": "updated", "delete": "deleted from"}
     keys = list(dict.fromkeys(_key(c) for c in rows))
-    shown = ", ".join(keys[:6]) + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
-    return f"{verbs.get(operation, operation)} {table} ({shown})"
+    return f"{verbs.get(operation, operation)} {table} ({_few(keys)})"
+
+
+def _few(keys: Sequence[Any]) -> str:
+    """Spell out the first keys: the finding has them all."""
+    shown = ", ".join(map(str, keys[:KEYS_SHOWN]))
+    return shown if len(keys) <= KEYS_SHOWN else f"{shown} and {len(keys) - KEYS_SHOWN} more"

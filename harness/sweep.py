@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.activity import Activity
+from harness.activity import Activity, judged_by_state
 from harness.faults import KINDS_WITH_POLICY, Fault, Kind
 from harness.inject import run_fault
 from harness.limits import SWEEP_BOUNDARIES_MAX
@@ -75,7 +75,8 @@ class Sweep:
         """Return fail if a promise broke anywhere, else what is worst; skip when nothing was started."""
         if not self.started:
             return Verdict.SKIP
-        verdicts = {self.record.verdict} | {cell.run.verdict for cell in self.cells}
+        possible = [cell.run.verdict for cell in self.cells if cell.run.possible]
+        verdicts = {self.record.verdict, *(possible or [Verdict.VOID])}
         order = (Verdict.FAIL, Verdict.ERROR, Verdict.VOID)
         return next((worst for worst in order if worst in verdicts), Verdict.PASS)
 
@@ -205,7 +206,8 @@ def run_sweep(
     started = time.perf_counter()
     progress(0, 0, "clean run, recorded")
     record = play_clean(Play(workshop, impl, activity))
-    sweeper = _Sweeper(workshop, impl, activity, kind, policy, double, progress, record)
+    judged = judge_kills_of(activity, record)
+    sweeper = _Sweeper(workshop, impl, judged, kind, policy, double, progress, record)
     result = Sweep(activity, kind, record, double=double, policy=policy)
     if not is_started(record):
         return replace(result, started=False)
@@ -222,6 +224,15 @@ def run_sweep(
         seconds=time.perf_counter() - started,
         interrupted=interrupted,
     )
+
+
+def judge_kills_of(activity: Activity, record: Run) -> Activity:
+    """Return the activity as its kills are judged.
+
+    A client that commits apart what belongs together breaks its promise without any fault. Its clean
+    run says so; its kills are then judged by what state they leave, which shows where it hurts.
+    """
+    return judged_by_state(activity) if record.verdict is Verdict.FAIL else activity
 
 
 def is_started(record: Run) -> bool:

@@ -223,12 +223,15 @@ class Scene:
         wait_until(lambda: over() or blocked(), "the client is blocked or done", wait_s=HOLD_WAIT_S)
         return not over()
 
+    def waits_for(self, pid: int, others: Sequence[int]) -> bool:
+        """Tell whether the backend `pid` waits for a lock that one of the backends `others` holds."""
+        ask = "SELECT pg_blocking_pids(%s) && %s::int[]"
+        row = self.laboratory.control.execute(ask, (pid, list(others)), prepare=True).fetchone()
+        return row == (True,)
+
     def blocked(self, actor: Actor, *others: int) -> bool:
         """Tell whether a session of the actor waits for a lock that one of the backends `others` holds."""
-        ask = "SELECT 1 FROM unnest(%s::int[]) AS p (pid) WHERE pg_blocking_pids(pid) && %s::int[]"
-        pids = list(actor.lane.backend_pids)
-        row = self.laboratory.control.execute(ask, (pids, list(others)), prepare=True).fetchone()
-        return row is not None
+        return any(self.waits_for(pid, others) for pid in actor.lane.backend_pids)
 
     def terminate(self, pids: Sequence[int]) -> None:
         """End server sessions with pg_terminate_backend, and wait until they are gone."""

@@ -143,6 +143,7 @@ def _one(folder: Path, impl: str, rows: tuple[Activity, ...], faults: list[Fault
     from harness.report.grid import print_failure
     from harness.report.terminal import VERDICT_STYLE
     from harness.run import Play, play_clean
+    from harness.sweep import judge_kills_of
     from harness.workshop import open_workshop
 
     if len(rows) != 1:
@@ -153,7 +154,9 @@ def _one(folder: Path, impl: str, rows: tuple[Activity, ...], faults: list[Fault
     with trouble_told(), _progress() as progress:
         progress.add_task(line, total=None)
         with open_workshop(private=first.kind is Kind.CRASH) as workshop:
-            record = play_clean(Play(workshop, folder, row)).boundaries
+            clean = play_clean(Play(workshop, folder, row))
+            record = clean.boundaries
+            row = judge_kills_of(row, clean)
             run = run_fault(workshop, folder, row, first, then=then, record=record)
     out.print(
         f"[bold {VERDICT_STYLE[run.verdict]}]{run.verdict.upper()}[/]  {line}", highlight=False
