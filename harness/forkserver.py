@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     folder = tempfile.mkdtemp(prefix="interrupted-clients-")
     try:
         _serve(control, folder)
-    except BrokenPipeError:
+    except (BrokenPipeError, ConnectionResetError):
         pass  # the harness is gone already
     finally:
         shutil.rmtree(folder, ignore_errors=True)
