@@ -123,7 +123,7 @@ def test_a_check_is_chosen_by_its_whole_name(checkout: Checkout) -> None:
     ("arguments", "text"),
     [
         (["44"], "labs 1 to 12"),
-        (["three"], "is not a valid int"),
+        (["three"], "valid integer"),
         (["3", "-k", "nothing-like-it"], "first, first_and_last"),
         (["3", "-k", "( or"], "no check matches"),
         (["3", "--impl", "nowhere"], "'nowhere' is no implementation"),
@@ -168,7 +168,7 @@ def test_progress_is_what_the_last_whole_run_earned(checkout: Checkout) -> None:
     checkout.solve(2, 3)
     assert checkout.run("check", "3").returncode == 0
     assert tomllib.loads(checkout.progress.read_text())["lab03_chunk"]["points"] == 100
-    checkout.file(3).write_text("def run_chunk(conn, job_id):\n    return None\n")
+    checkout.file(3).write_text("def run_chunk(conn, job_id):\n    return 1 / 0\n")
     assert checkout.run("check", "3").returncode == 1
     assert tomllib.loads(checkout.progress.read_text())["lab03_chunk"]["points"] == 0
 

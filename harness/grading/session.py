@@ -182,5 +182,6 @@ class _Bridge:
     def pytest_internalerror(self, excrepr: Any) -> None:
         self.troubles.append(str(excrepr))
 
-    def pytest_keyboard_interrupt(self) -> None:
-        self.interrupted = True
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Tell Ctrl-C from pytest's own stop after a file that cannot be loaded."""
+        self.interrupted = not isinstance(excinfo.value, pytest.Session.Interrupted)
