@@ -129,3 +129,11 @@ PROGRESS_LOCK_WAIT_S = 10.0
 SWEEP_BOUNDARIES_MAX = 10_000
 #: The lock timeout of a client that is to meet one. Long against a healthy wait, short for a test.
 VICTIM_LOCK_TIMEOUT_MS = 100
+#: A program of somebody else may be a JVM or a Node: they map far more memory than they use.
+PROGRAM_WALL_S = 120.0
+PROGRAM_MEMORY_BYTES = 8 << 30
+PROGRAM_PROCESSES = 256
+#: How often a program is started again after a kill until it exits 0.
+PROGRAM_RESUMES = 3
+#: Rows of a user's check that are shown.
+VIOLATIONS_SHOWN = 10
