@@ -72,7 +72,7 @@ def open_laboratory(server: Server, *, keep: bool = False) -> Iterator[Laborator
     """
     with contextlib.ExitStack() as stack:
         maintenance = stack.enter_context(connect(server.admin))
-        _drop_unheld(maintenance, kept=False)
+        _drop_unheld(server, maintenance, kept=False)
         laboratory = Laboratory(server, _new_name(maintenance))
         stack.callback(laboratory.close, keep=keep)
         laboratory.make()
@@ -82,7 +82,7 @@ def open_laboratory(server: Server, *, keep: bool = False) -> Iterator[Laborator
 def drop_kept(server: Server) -> list[str]:
     """Drop every database that --keep left, and return their names."""
     with connect(server.admin) as maintenance:
-        return _drop_unheld(maintenance, kept=True)
+        return _drop_unheld(server, maintenance, kept=True)
 
 
 def psql_kept(server: Server, name: str) -> tuple[list[str], dict[str, str]]:
@@ -175,8 +175,8 @@ class Laboratory:
         sessions, prepared, altered = self._leftovers()
         if sessions:
             self._end_learner_sessions()
-        for name in prepared:
-            self._roll_back_prepared(name)
+        if prepared:
+            _roll_back_prepared(self.control, self.learner)
         if altered:
             self._give_defaults()
         self.wipe()
@@ -239,14 +239,18 @@ class Laboratory:
             ) from error
 
     def close(self, *, keep: bool) -> None:
-        """Drop database and learner role, or mark them as kept; then let go of the lock."""
+        """Drop database and learner role, or mark them as kept; then let go of the lock.
+
+        A server that is gone by now is no error here: it would hide the first one, and the next
+        harness finds an orphan.
+        """
         self._disconnect(but_holder=True)
-        with self._holder as holder:
+        with contextlib.suppress(psycopg.OperationalError, DatabaseProblem), self._holder as holder:
             if keep:
                 statement = sql.SQL("COMMENT ON DATABASE {} IS {}")
                 holder.execute(statement.format(sql.Identifier(self.name), sql.Literal(_KEPT)))
             else:
-                _drop(holder, self.name)
+                _drop(self.server, holder, self.name)
 
     def _hold(self) -> None:
         self._holder = connect(self.server.admin)
@@ -333,12 +337,12 @@ class Laboratory:
 
     # --- leftovers --------------------------------------------------------------------------------
 
-    def _leftovers(self) -> tuple[int, list[str], bool]:
-        """Return the learner's open sessions, prepared transactions, and whether defaults changed."""
+    def _leftovers(self) -> tuple[int, int, bool]:
+        """Count the learner's sessions and prepared transactions; tell whether its defaults changed."""
         row = self._observer.execute(
             """
             SELECT (SELECT count(*) FROM pg_stat_activity WHERE usename = %(learner)s),
-                   ARRAY(SELECT gid FROM pg_prepared_xacts WHERE database = %(name)s),
+                   (SELECT count(*) FROM pg_prepared_xacts WHERE database = %(name)s),
                    (SELECT array_agg(s.setconfig::text) FROM pg_db_role_setting s
                     JOIN pg_roles r ON r.oid = s.setrole WHERE r.rolname = %(learner)s)
                    IS DISTINCT FROM ARRAY[%(defaults)s::text[]::text]
@@ -361,15 +365,6 @@ class Laboratory:
 
         wait_until(none_left, f"no session of {self.learner} is left",
                    wait_s=limits.BACKEND_GONE_WAIT_S, dump=self._dump)  # fmt: skip
-
-    def _roll_back_prepared(self, name: str) -> None:
-        """Do it as the learner: only a superuser may roll back what another role prepared."""
-        upstream = self.server.upstream
-        dsn = self.learner_dsn(upstream.host, upstream.port, application_name="harness clean-up")
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(name)))
-            pid = connection.info.backend_pid
-        self.wait_backends_gone([pid])
 
     def _dump(self) -> str:
         """Return the sessions of this database and what they wait for, one a line."""
@@ -442,7 +437,7 @@ def _lock_key(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
 
 
-def _drop_unheld(maintenance: psycopg.Connection[Any], *, kept: bool) -> list[str]:
+def _drop_unheld(server: Server, maintenance: psycopg.Connection[Any], *, kept: bool) -> list[str]:
     """Drop our laboratories whose lock is free, either the kept ones or the others."""
     rows = maintenance.execute(
         """
@@ -464,15 +459,31 @@ def _drop_unheld(maintenance: psycopg.Connection[Any], *, kept: bool) -> list[st
             "SELECT pg_try_advisory_lock(%s)", key
         ).fetchone() == (True,):
             # Its owner may have kept it, or dropped it, since the list was read; IF EXISTS covers both.
-            with contextlib.suppress(psycopg.Error):  # another user's orphan: not ours to drop
-                _drop(maintenance, name)
+            # Another user's orphan is not ours to drop.
+            with contextlib.suppress(psycopg.Error, DatabaseProblem):
+                _drop(server, maintenance, name)
                 dropped.append(name)
             maintenance.execute("SELECT pg_advisory_unlock(%s)", key)
     return dropped
 
 
-def _drop(maintenance: psycopg.Connection[Any], name: str) -> None:
-    maintenance.execute(
-        sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-    )
+def _drop(server: Server, maintenance: psycopg.Connection[Any], name: str) -> None:
+    prepared = "SELECT count(*) FROM pg_prepared_xacts WHERE database = %s"
+    if maintenance.execute(prepared, (name,)).fetchone() != (0,):
+        with connect(server.admin, dbname=name) as inside:  # they can be ended only from there
+            _roll_back_prepared(inside, f"{name}_learner")
+    statement = "DROP DATABASE IF EXISTS {} WITH (FORCE)"
+    maintenance.execute(sql.SQL(statement).format(sql.Identifier(name)))
     maintenance.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(f"{name}_learner")))
+
+
+def _roll_back_prepared(connection: psycopg.Connection[Any], learner: str) -> None:
+    """Roll back the learner's prepared transactions as the learner, which only a superuser could else."""
+    rows = connection.execute(
+        "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND owner = %s",
+        (learner,),
+    ).fetchall()
+    connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(learner)))
+    for (name,) in rows:
+        connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(name)))
+    connection.execute("RESET ROLE")

@@ -286,8 +286,10 @@ def _make_cluster(
     """Make `data` and `password` anew; both appear whole or not at all."""
     progress("making a database cluster (once)")
     shutil.rmtree(home / "data", ignore_errors=True)
-    draft = home / "data.new"
-    shutil.rmtree(draft, ignore_errors=True)
+    for left in home.glob("data.*"):
+        shutil.rmtree(left, ignore_errors=True)
+    # A name of its own: an initdb whose command was killed may still be writing to another one.
+    draft = home / f"data.{secrets.token_hex(4)}"
     draft.mkdir(mode=0o700)
     password, password_file = secrets.token_urlsafe(24), home / "password.new"
     password_file.touch(mode=0o600)
@@ -394,6 +396,8 @@ def _is_environment(problem: str) -> bool:
 def _advice(text: str) -> str:
     if os.strerror(errno.ENOSPC) in text or "No space left" in text:
         return f"The disk is full: make room below {cache_folder()}, or set LAB_CACHE_DIR. {_NEXT_STEP}"
+    if "could not look up effective user ID" in text:
+        return f"PostgreSQL needs a user with an entry in /etc/passwd: add one. {_NEXT_STEP}"
     if os.strerror(errno.EACCES) in text or os.strerror(errno.EROFS) in text:
         return f"Make {cache_folder()} writable, or set LAB_CACHE_DIR. {_NEXT_STEP}"
     return _NEXT_STEP

@@ -39,6 +39,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from harness.limits import (
     POLL_S,
@@ -93,13 +94,14 @@ def main(argv: list[str]) -> int:
     os.chdir("/")
     lock = _lock_home(Path(orders.home))
     _drop_rights(orders)
+    report = os.fdopen(orders.report_fd, "w", encoding="utf-8")
     keeper = Keeper(orders)
     try:
         keeper.start()
-        _report(orders, "ready")
+        _report(report, "ready")
         keeper.serve()
     except (StartFailed, OSError) as error:
-        _report(orders, str(error))
+        _report(report, str(error))
         return 1
     finally:
         keeper.stop()
@@ -229,11 +231,11 @@ class Keeper:
         self._ending = True
 
 
-def _report(orders: Orders, text: str) -> None:
-    """Tell the user that waits for the server, if it still lives."""
-    with contextlib.suppress(OSError):
-        os.write(orders.report_fd, json.dumps(text).encode() + b"\n")
-        os.close(orders.report_fd)
+def _report(report: TextIO, text: str) -> None:
+    """Tell the user that waits for the server, if it still lives; only the first report counts."""
+    if not report.closed:
+        with contextlib.suppress(OSError), report:
+            report.write(json.dumps(text) + "\n")
 
 
 def _lock_home(home: Path) -> int:

@@ -57,6 +57,7 @@ def open_server(
     """
     tell = progress or (lambda _: None)
     chosen = "embedded" if private else source or chosen_source()
+    assert chosen in SOURCES, chosen
     opener: Mapping[str, Callable[[], Any]] = {
         "url": _open_url,
         "docker": lambda: _open_docker(tell),
@@ -103,8 +104,6 @@ def inspect_sources() -> list[SourceReport]:
 
 @contextmanager
 def _probe(name: str, chosen: str) -> Iterator[str]:
-    if name == "url" and not os.environ.get("LAB_DATABASE_URL"):
-        raise DatabaseProblem("LAB_DATABASE_URL is not set", "Set it to use a PostgreSQL of yours.")
     if name == "docker" != chosen:
         from harness import container
 
@@ -154,7 +153,9 @@ def _open_embedded(private: bool, tell: Callable[[str], None]) -> Iterator[Serve
 
 @contextmanager
 def _open_url() -> Iterator[Server]:
-    url = os.environ["LAB_DATABASE_URL"]
+    url = os.environ.get("LAB_DATABASE_URL")
+    if not url:
+        raise DatabaseProblem("LAB_DATABASE_URL is not set", "Set it to use a PostgreSQL of yours.")
     try:
         admin: dict[str, Any] = {"connect_timeout": limits.CONNECT_WAIT_S, **conninfo_to_dict(url)}
     except psycopg.Error as error:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -212,7 +213,9 @@ def test_a_closed_laboratory_leaves_nothing(server: Server) -> None:
     with open_laboratory(server) as laboratory:
         assert laboratory.name in databases(server)
         with learner(laboratory) as client:
-            client.execute("CREATE TEMP TABLE t (i int)")
+            client.execute("BEGIN")
+            client.execute("INSERT INTO subjects VALUES ('maths')")
+            client.execute("PREPARE TRANSACTION 'left over'")
             stays_open = learner(laboratory)
     assert laboratory.name not in databases(server)
     stays_open.close()
@@ -237,7 +240,12 @@ def test_a_kept_laboratory_stays_until_it_is_dropped(server: Server) -> None:
 _HARNESS = """
 import sys, time
 from harness.database import open_laboratory, open_server
+import psycopg
 with open_server() as server, open_laboratory(server) as laboratory:
+    dsn = laboratory.learner_dsn(server.upstream.host, server.upstream.port)
+    client = psycopg.connect(dsn, autocommit=True)
+    client.execute("BEGIN; INSERT INTO subjects VALUES ('maths'); PREPARE TRANSACTION 'orphan'")
+    client.execute("BEGIN; LOCK TABLE orders")
     print(laboratory.name, flush=True)
     sys.stdin.read()
 """
@@ -278,6 +286,18 @@ def test_two_harnesses_at_once_do_not_disturb_one_another(server: Server) -> Non
         upstream = server.upstream
         with pytest.raises(psycopg.OperationalError, match="permission denied"):
             psycopg.connect(one.learner_dsn(upstream.host, upstream.port), dbname=two.name)
+
+
+def test_a_server_that_vanished_does_not_hide_the_first_error() -> None:
+    def work_and_fail() -> None:
+        with open_server(private=True) as server, open_laboratory(server) as laboratory:
+            data = laboratory.control.execute("SHOW data_directory").fetchone()
+            assert data is not None
+            os.kill(int(Path(data[0], "postmaster.pid").read_text().split()[0]), signal.SIGQUIT)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work_and_fail()
 
 
 # --- a crash --------------------------------------------------------------------------------------
