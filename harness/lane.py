@@ -215,6 +215,11 @@ class Lane:
         if link in self._links:
             self._links.remove(link)
 
+    def break_off(self) -> None:
+        """Close every connection now; the proxy is broken."""
+        for link in self._links.copy():
+            link.close()
+
     # --- in the loop ------------------------------------------------------------------------------
 
     async def _listen(self) -> int:

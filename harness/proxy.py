@@ -103,6 +103,8 @@ class Proxy:
             self._lanes.remove(lane)
 
     def _loop_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Keep the first unexpected error: a proxy that swallows it would report fiction."""
+        """Keep the first unexpected error and end all: a proxy that goes on would report fiction."""
         error = context.get("exception")
         self.failure = self.failure or f"{context['message']}: {error!r}"
+        for lane in self._lanes:
+            lane.break_off()

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -177,6 +177,51 @@ def test_before_holds_a_unit_that_has_not_been_forwarded(
         assert state(lab) == (1, 1, 1)
         lane.release()
         client.result(10)
+
+
+def all_sorts(conn: Connection) -> None:
+    """Errors in pipelines, in COPY and alone; prepared statements; a cursor."""
+    with suppress(psycopg.errors.DivisionByZero), conn.pipeline():
+        for statement in ("update orders set qty = 6", "select 1/0", "select 2"):
+            conn.execute(statement)
+    with suppress(psycopg.errors.SyntaxError), conn.pipeline():
+        for statement in ("select 1", "selct", "select 2"):
+            conn.execute(statement)
+    copy = conn.cursor().copy("copy orders from stdin")
+    with suppress(psycopg.errors.InvalidTextRepresentation), copy as stream:
+        stream.write("nonsense\n")
+    for order_id in (1, 2):
+        conn.execute(UPDATE, (order_id,), prepare=True)
+    with conn.transaction():
+        conn.execute("declare c cursor for select order_id from orders for update")
+        conn.execute("fetch 1 from c")
+        conn.cursor().executemany(UPDATE, [(1,), (2,)])
+
+
+def test_numbers_before_and_after_a_unit_agree(
+    lab: Laboratory, proxy: Proxy, threads: ThreadPoolExecutor
+) -> None:
+    """What is held before boundary N is what boundary N was in the recorded run, for every N."""
+
+    def run(lane: Lane) -> None:
+        with connected(lab, lane) as conn:
+            all_sorts(conn)
+
+    with proxy.lane() as lane:
+        run(lane)
+        recorded = [(b.number, b.unit, b.sql) for b in lane.boundaries]
+    assert len(recorded) == 20
+    for number, unit, text in recorded:
+        with proxy.lane(stop=Stop(boundary=number, before=True)) as lane:
+            client = threads.submit(run, lane)
+            hold = lane.wait_hold()
+            assert hold is not None
+            assert (hold.boundary.number, hold.boundary.unit) == (number, unit)
+            assert hold.boundary.sql == text
+            assert len(lane.boundaries) == number - 1
+            lane.cut()
+            assert isinstance(client.exception(10), psycopg.OperationalError)
+            gone(lab, lane)
 
 
 def test_a_client_that_never_gets_there_is_not_held(
@@ -534,3 +579,27 @@ def test_a_delay_slows_every_unit(lab: Laboratory, proxy: Proxy) -> None:
         one_chunk(lab, lane)
         assert time.monotonic() - began >= 7 * 0.02
         assert state(lab) == (1, 1, 1)
+
+
+def test_a_question_that_the_server_cannot_answer_is_no_commit(lab: Laboratory) -> None:
+    """The harness's own connection may be broken, as after a crash; the log says so."""
+
+    def broken(xid: int) -> str:
+        raise psycopg.OperationalError("the connection is closed")
+
+    with Proxy(lab.server.upstream, broken) as proxy, proxy.lane() as lane:
+        one_chunk(lab, lane)
+        assert [b.points for b in lane.boundaries if b.committed] == []
+        assert "pg_xact_status failed" in [event.message for event in lane.events]
+
+
+def test_an_error_inside_the_proxy_is_never_swallowed(lab: Laboratory, proxy: Proxy) -> None:
+    """A proxy that broke would report fiction, so whatever is asked of it next fails."""
+    with Proxy(lab.server.upstream, lab.xact_status) as broken:
+        lane = broken.lane(stop=Stop(point="commit"))
+        lane.finished = None  # type: ignore[method-assign,assignment]
+        with pytest.raises(psycopg.OperationalError):
+            one_chunk(lab, lane)
+        with pytest.raises(ProxyError, match="NoneType"):
+            lane.wait_hold()
+        broken.failure = ""

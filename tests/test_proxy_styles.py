@@ -223,6 +223,40 @@ def do_block_that_commits_inside(conn: Connection) -> None:
     conn.execute(f"do $$ begin {UPDATE} 1; commit; {UPDATE} 2; rollback; end $$")
 
 
+@case("Query  CREATE PROCEDURE  I", "Query  CALL  I  orders commit")
+def procedure_that_commits_twice(conn: Connection) -> None:
+    """Two transactions in one unit, both committed."""
+    body = f"begin {UPDATE} 1; commit; {UPDATE} 2; commit; end"
+    conn.execute(f"create procedure pg_temp.p() language plpgsql as $$ {body} $$")
+    conn.execute("call pg_temp.p()")
+
+
+@case(
+    "Query  CREATE TABLE; BEGIN; UPDATE 1; INSERT 0 2  T  orders",
+    "Query  23505  I",
+)
+def commit_that_fails_on_a_deferred_constraint(conn: Connection) -> None:
+    conn.execute(f"""
+        create temp table t (x int unique deferrable initially deferred);
+        begin; {UPDATE} 1; insert into t values (1), (1)
+    """)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        conn.execute("commit")
+
+
+@case(
+    "Query  SHOW  I",
+    "Query  BEGIN; UPDATE 1; PREPARE TRANSACTION  I  orders",
+    "Query  COMMIT PREPARED  I  commit",
+)
+def two_phases(conn: Connection) -> None:
+    """After the first phase the session is idle and nothing is committed."""
+    if conn.execute("show max_prepared_transactions").fetchone() == ("0",):
+        pytest.skip("this server allows no prepared transactions")
+    conn.execute(f"begin; {UPDATE} 1; prepare transaction 'x'")
+    conn.execute("commit prepared 'x'")
+
+
 @case(
     "Execute  UPDATE 1  orders",
     "Execute  INSERT 0 1  audit",
