@@ -21,15 +21,13 @@ import psycopg
 from harness import healthy, judge, script
 from harness.healthy import Heard
 from harness.history import order_moves, show_ids, transactions
+from harness.limits import SWEEP_CHUNK, SWEEP_ORDERS
 from harness.records import Evidence, Finding, Stop
 from harness.scenario import Scenario, festival, unregistered
 from harness.script import ScriptMaker
 from harness.seeding import seed
 from harness.workshop import Actor, Scene
 
-#: A sweep's scenario: three chunks, the last one short; the middle chunk has one before and one after.
-SWEEP_ORDERS = 23
-SWEEP_CHUNK = 10
 #: Chunks that are done when the read-only report is swept.
 REPORT_CHUNKS = 1
 #: How long a program that meets a frozen holder waits. Shorter than a person notices.
@@ -127,6 +125,9 @@ class Activity:
     answers: AnswerJudge = healthy.every_call_returns
     state: Judge | None = None  # None: as `safety`
     shared: AnswerJudge = healthy.every_call_returns  # what a client beside a rival may say
+    resume: Work | None = None  # what a client does after a fault; None: the same work
+    attempts: int = 1  # how many clients may try to finish
+    inspect: Callable[[Scene], Evidence] = Scene.evidence
     promise: str = "bound"  # what is broken by a client that answers wrongly to a fault
     rivals: bool = True  # whether another owner's edit of an order matters to it
     seed: Callable[[psycopg.Connection[Any], Any], None] = seed

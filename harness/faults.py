@@ -55,7 +55,7 @@ KINDS_WITH_POLICY = frozenset({Kind.KILL})
 E = TypeVar("E", bound=StrEnum)
 
 _LINE = re.compile(
-    r"^(?P<kind>[a-z-]+)@(?P<place>[a-z_.]+|\d+)(#(?P<nth>\d+))?(:(?P<policy>[a-z-]+))?$"
+    r"^(?P<kind>[a-z-]+)@(?P<place>[a-z_][a-z0-9_.]*|\d+)(#(?P<nth>\d+))?(:(?P<policy>[a-z-]+))?$"
 )
 
 
@@ -80,8 +80,11 @@ class Fault:
         return f"{self.kind}@{place}{nth}{policy}"
 
 
-def parse_fault(line: str) -> Fault:
+def parse_fault(line: str, *, any_table: bool = False) -> Fault:
     """Read a fault line.
+
+    Args:
+        any_table: Take points of tables that are not the labs' own, for a program of somebody else.
 
     Raises:
         FaultLineError: If the line is not of the grammar, or names an unknown kind, point or policy,
@@ -96,10 +99,10 @@ def parse_fault(line: str) -> Fault:
     policy = _one_of(Policy, match["policy"], "policy") if match["policy"] else Policy.ABORT
     if match["policy"] and kind not in KINDS_WITH_POLICY:
         raise FaultLineError(f"{kind} takes no policy: only kill does")
-    return Fault(kind, _stop(line, match), policy)
+    return Fault(kind, _stop(line, match, any_table), policy)
 
 
-def _stop(line: str, match: re.Match[str]) -> Stop:
+def _stop(line: str, match: re.Match[str], any_table: bool) -> Stop:
     place = match["place"]
     if place.isdigit():
         if match["nth"]:
@@ -107,7 +110,8 @@ def _stop(line: str, match: re.Match[str]) -> Stop:
         if int(place) < 1:
             raise FaultLineError(f"{line!r}: boundaries are counted from 1")
         return Stop(boundary=int(place))
-    if place not in POINTS:
+    foreign = any_table and place.rpartition(".")[2] in OPERATIONS
+    if place not in POINTS and not foreign:
         raise FaultLineError(
             f"{place!r} is no point: use orders, audit, checkpoint, commit, or table.operation "
             f"with a table of {', '.join(TABLES)}"

@@ -127,6 +127,9 @@ PROGRESS_LOCK_WAIT_S = 10.0
 
 #: A sweep ends when its fault no longer fires. A client that never gets done is stopped here.
 SWEEP_BOUNDARIES_MAX = 10_000
+#: A sweep's approval: three chunks, so that the middle one has one before and one after; the last is short.
+SWEEP_ORDERS = 23
+SWEEP_CHUNK = 10
 #: The lock timeout of a client that is to meet one. Long against a healthy wait, short for a test.
 VICTIM_LOCK_TIMEOUT_MS = 100
 #: A program of somebody else may be a JVM or a Node: they map far more memory than they use.

@@ -413,6 +413,7 @@ class Evidence:
     effects: tuple[EffectRow, ...] = ()
     changes: tuple[Change, ...] = ()
     sessions: tuple[SessionRow, ...] = ()
+    violations: tuple[str, ...] = ()  # what a user's own check returned, a line a row
 
     def job(self, job_id: str) -> JobRow | None:
         """Return the job's row, or None."""

@@ -102,9 +102,13 @@ class Play:
         scene: Scene,
         stop: Stop | None = None,
         settings: Mapping[str, str] | None = None,
+        *,
+        resume: bool = False,
     ) -> Actor:
-        """Start a client on the activity's work; it is held at `stop`."""
+        """Start a client on the activity's work, or to `resume` it; it is held at `stop`."""
         work, scenario = self.activity.work, self.activity.scenario
+        if resume and self.activity.resume is not None:
+            work = self.activity.resume
         return work.start(scene, self.impl, scenario, stop=stop, settings=settings)
 
     def advance(self, scene: Scene, actor: Actor, zombies: list[int]) -> Hold | None:
@@ -123,16 +127,20 @@ class Play:
     def heal(self, scene: Scene, zombies: list[int] | None = None) -> tuple[Actor, str]:
         """Let one healthy client finish; return it, and what it met of the `zombies`."""
         left, note = list(zombies or ()), ""
-        healthy = self.client(scene)
+        healthy = self.client(scene, resume=True)
         self.advance(scene, healthy, left)
         if zombies and not left:
             note = "the healthy client met the zombie's lock"
-        elif left:
+        attempts = self.activity.attempts - 1
+        if left:
             scene.terminate(left)
             if self.answers(None, healthy):
                 note = "the healthy client was turned away by the zombie's lock"
-                healthy = self.client(scene)
-                healthy.go_on()
+                attempts += 1
+        while attempts > 0 and self.answers(None, healthy):
+            attempts -= 1
+            healthy = self.client(scene, resume=True)
+            healthy.go_on()
         healthy.close()
         return healthy, note
 
@@ -225,7 +233,7 @@ def play_clean(play: Play) -> Run:
         actor = play.client(scene)
         actor.go_on()
         actor.close()
-        evidence = scene.evidence()
+        evidence = activity.inspect(scene)
     findings = (
         play.answers(None, actor)
         or activity.safety(scenario, evidence)
@@ -256,17 +264,17 @@ def play_kill(play: Play, then: Fault | None = None) -> Run:
         for fault in (play.fault, then):
             if fault is None:
                 continue
-            actor = play.client(scene, fault.stop)
+            actor = play.client(scene, fault.stop, resume=first is not None)
             first = first or actor
             hold = play.advance(scene, actor, zombies)
             if hold is None:
                 return play.missed(first)
             kills.append(actor.kill(str(fault), hold, fault.policy))
-            before.append(scene.evidence())
+            before.append(play.activity.inspect(scene))
             if fault.policy is Policy.LEAVE_OPEN:
                 zombies += actor.lane.backend_pids
         healthy, note = play.heal(scene, zombies)
-        after = scene.evidence()
+        after = play.activity.inspect(scene)
     assert first is not None
     return play.judged(first, healthy, before, after, kills=kills, note=note)
 

@@ -125,7 +125,7 @@ def _headline(run: Run, told: Sequence[_Transaction], record: Sequence[Boundary]
     text = f"T{last.number} {describe(run.scenario, last.changes)} and committed"
     rest = _still_to_come(last, len(before), record)
     if rest:
-        return f"{text}; its {rest}; {died} between them"
+        return f"{text}; {rest}; {died} between them"
     again = [t for t in told if not t.before_death and _same_rows(t, before)]
     if again:
         twice = describe(run.scenario, again[0].changes)
@@ -135,18 +135,18 @@ def _headline(run: Run, told: Sequence[_Transaction], record: Sequence[Boundary]
 
 def _still_to_come(last: _Transaction, count: int, record: Sequence[Boundary]) -> str:
     """Name what the clean run wrote in the transactions after this one, until the work repeats."""
-    order = list(dict.fromkeys(x for b in record for x in b.committed))
-    done = _record_points(record, order[count - 1]) if len(order) >= count else ()
-    seen = set(last.points) | set(done)
-    clauses = []
+    order = list(dict.fromkeys(xid for b in record for xid in b.committed))
+    seen = set(last.points)
+    clauses: list[str] = []
     for number, xid in enumerate(order[count:], count + 1):
         points = _record_points(record, xid)
         if set(points) & seen:
             break
         seen |= set(points)
-        clauses.append(f"{' and '.join(_NOUNS.get(p, p) for p in points)} {{}} for T{number}")
-    verbs = ["was" if n == 0 else "" for n in range(len(clauses))]
-    return ", ".join(c.format(v).replace("  ", " ") for c, v in zip(clauses, verbs, strict=True))
+        nouns = " and ".join(_NOUNS.get(point, point.partition(".")[0]) for point in points)
+        verb = "" if clauses else "were " if len(points) > 1 else "was "
+        clauses.append(f"its {nouns} {verb}in T{number}")
+    return ", ".join(clauses)
 
 
 def _record_points(record: Sequence[Boundary], xid: int) -> tuple[str, ...]:
@@ -155,8 +155,8 @@ def _record_points(record: Sequence[Boundary], xid: int) -> tuple[str, ...]:
 
 
 def _same_rows(one: _Transaction, others: Sequence[_Transaction]) -> bool:
-    rows = {(c.table, _key(c)) for c in one.changes if c.table != "jobs"}
-    return any(rows & {(c.table, _key(c)) for c in other.changes} for other in others)
+    rows = {(c.table, c.operation, _key(c)) for c in one.changes if _key(c) is not None}
+    return any(rows & {(c.table, c.operation, _key(c)) for c in o.changes} for o in others)
 
 
 # --- the steps --------------------------------------------------------------------------------------
@@ -178,14 +178,13 @@ def _transactions(run: Run) -> list[_Transaction]:
 
 
 def _about(run: Run, told: Sequence[_Transaction]) -> list[_Transaction]:
-    """Keep the transactions that touch what the finding is about; all when that would leave none."""
-    ids = {i for finding in run.findings[:1] for i in finding.order_ids}
-    kept = [t for t in told if ids & {_row(c).get("order_id") for c in t.changes}]
-    kept = kept or list(told)
-    # The one that died with its work half done is always part of the story.
+    """Keep what the finding is about: the orders it names, or else the rows of the last commit before."""
     last = [t for t in told if t.before_death][-1:]
-    both = sorted({t.number: t for t in (*kept, *last)}.values(), key=lambda t: t.number)
-    return both[:TRANSACTIONS_SHOWN]
+    ids = {i for finding in run.findings[:1] for i in finding.order_ids}
+    about = [t for t in told if ids & {_row(c).get("order_id") for c in t.changes}]
+    about = about or [t for t in told if last and _same_rows(t, last)] or list(told[:2])
+    kept = {t.number: t for t in (*about, *last)}
+    return [kept[number] for number in sorted(kept)][:TRANSACTIONS_SHOWN]
 
 
 def _where(run: Run) -> str:
@@ -195,7 +194,8 @@ def _where(run: Run) -> str:
             continue
         b = kill.hold.boundary
         who = "the client" if n == 0 else "the client that resumed"
-        points = f" ({', '.join(b.points)})" if b.points else ""
+        names = [p for p in b.points if POINT_ALIASES.get(p) is None]
+        points = f" ({', '.join(names)})" if names else ""
         texts.append(
             f"{who} was killed at boundary {b.number}{points}, after {shorten(b.sql) or b.unit}"
             ", before it was told"
@@ -236,18 +236,19 @@ def _point(change: Change) -> str:
 
 
 def _key(change: Change) -> Any:
-    """Return what most likely identifies the row: a column called id, or the first that ends in it."""
+    """Return what most likely identifies the row: a column called id, or one that ends in it."""
     row = _row(change)
     names = [n for n in ("order_id", "id") if n in row] or sorted(
         n for n in row if n.endswith("id")
     )
-    return str(row[names[0]]) if names else str(sorted(row.items(), key=str))
+    return row[names[0]] if names else None
 
 
 def _by_table(table: str, operation: str, rows: Sequence[Change]) -> str:
     verbs = {"insert": "inserted into", "update": "updated", "delete": "deleted from"}
-    keys = list(dict.fromkeys(_key(c) for c in rows))
-    return f"{verbs.get(operation, operation)} {table} ({_few(keys)})"
+    keys = list(dict.fromkeys(_key(change) for change in rows if _key(change) is not None))
+    shown = f" ({_few(keys)})" if keys else ""
+    return f"{verbs.get(operation, operation)} {table}{shown}"
 
 
 def _few(keys: Sequence[Any]) -> str:

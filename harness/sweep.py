@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -244,19 +244,29 @@ def is_started(record: Run) -> bool:
 
 
 def chunk_of(record: Sequence[Boundary]) -> dict[int, int]:
-    """Return for each boundary's number the chunk it belongs to: one more than the commits before it."""
-    chunks, done = {}, 0
+    """Return for each boundary's number the chunk it belongs to.
+
+    A chunk ends with the commit before its work is repeated: a client that commits orders, audit and
+    checkpoint apart makes three commits a chunk, and the fourth begins the next one.
+    """
+    points: dict[int, set[str]] = {}
     for boundary in record:
-        chunks[boundary.number] = done + 1
-        done += bool(boundary.committed)
-    # What comes after the last commit is no chunk of its own, unless something happens there.
+        for touch in boundary.touches:
+            points.setdefault(touch.xid, set()).add(touch.point)
+    chunks, chunk, seen = {}, 1, set[str]()
+    pending: list[int] = []
+    for boundary in record:
+        pending.append(boundary.number)
+        if not boundary.committed:
+            continue
+        done = set().union(*(points.get(xid, set()) for xid in boundary.committed))
+        if done & seen:
+            chunk, seen = chunk + 1, set()
+        seen |= done
+        chunks.update(dict.fromkeys(pending, chunk))
+        pending.clear()
+    chunks.update(dict.fromkeys(pending, chunk if not seen else chunk + 1))
     return chunks
-
-
-def failing_lines(sweep: Sweep) -> Iterator[str]:
-    """Yield the lines that repeat each failure, by point where the boundary has one."""
-    for cell in sweep.failures:
-        yield cell.line
 
 
 def by_point(fault: Fault, record: Sequence[Boundary]) -> Fault:

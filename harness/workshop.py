@@ -28,7 +28,7 @@ import psycopg
 from harness.client import Client, ClientHost, ClientLimits
 from harness.database import Laboratory, open_laboratory, open_server
 from harness.evidence import read_evidence
-from harness.limits import CLIENT_WALL_S, HOLD_WAIT_S, KILL_WAIT_S
+from harness.limits import HOLD_WAIT_S, KILL_WAIT_S, PROGRAM_WALL_S
 from harness.proxy import Lane, Proxy
 from harness.records import CallResult, Died, Evidence, Hold, Kill, Policy, Stop
 from harness.scenario import Scenario
@@ -148,6 +148,25 @@ class Scene:
         dsn = self._dsn(lane, settings)
         argv = [argument.replace("{dsn}", dsn) for argument in arguments]
         client = self.workshop.host.start_program(impl, lab, argv, limits=limits or ClientLimits())
+        return self._add(Actor(self, client, lane, program=True))
+
+    def command(
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        *,
+        stop: Stop | None = None,
+        limits: ClientLimits | None = None,
+    ) -> Actor:
+        """Start any program; it finds the database in DATABASE_URL, and in libpq's variables."""
+        lane = self.workshop.proxy.lane(stop=stop)
+        dsn = self._dsn(lane, None)
+        parts = psycopg.conninfo.conninfo_to_dict(dsn)
+        names = {"PGHOST": "host", "PGPORT": "port", "PGUSER": "user", "PGPASSWORD": "password",
+                 "PGDATABASE": "dbname", "PGSSLMODE": "sslmode", "PGGSSENCMODE": "gssencmode"}  # fmt: skip
+        env = {"DATABASE_URL": dsn, **{name: str(parts[key]) for name, key in names.items()}}
+        caps = limits or ClientLimits()
+        client = self.workshop.host.start_command(command, env=env, cwd=cwd, limits=caps)
         return self._add(Actor(self, client, lane, program=True))
 
     def _dsn(self, lane: Lane, settings: Mapping[str, str] | None) -> str:
@@ -319,7 +338,7 @@ class Actor:
         The wait is as long as a client may live: one that never gets anywhere ends by its limits.
         """
         return self.lane.wait_hold(
-            CLIENT_WALL_S + KILL_WAIT_S, alive=lambda: self._working() and not until()
+            PROGRAM_WALL_S + KILL_WAIT_S, alive=lambda: self._working() and not until()
         )
 
     def _working(self) -> bool:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 
 from harness.commands.common import Impl, JsonFile, err, exit_for, out, trouble_told, usage
 from harness.faults import Fault, FaultLineError, Kind, parse_fault
 from harness.impl import UnknownImpl, find_impl
+from harness.limits import PROGRAM_RESUMES, SWEEP_CHUNK, SWEEP_ORDERS
 from harness.records import Policy, Verdict
 
 if TYPE_CHECKING:
     from harness.activity import Activity
-    from harness.sweep import Sweep
+    from harness.sweep import Progress, Sweep
+    from harness.workshop import Workshop
 
 
 EPILOG = """Examples:
@@ -45,25 +52,85 @@ def sweep(
     at: Annotated[
         str | None, typer.Option(metavar="LINE", help="Only this fault, such as kill@audit#2.")
     ] = None,
-    orders: Annotated[int, typer.Option(min=1, help="How many orders are approved.")] = 23,
-    chunk_size: Annotated[int, typer.Option(min=1, help="How many are committed at a time.")] = 10,
+    orders: Annotated[
+        int, typer.Option(min=1, help="How many orders are approved.")
+    ] = SWEEP_ORDERS,
+    chunk_size: Annotated[
+        int, typer.Option(min=1, help="How many are committed at a time.")
+    ] = SWEEP_CHUNK,
     seed: Annotated[int, typer.Option(help="Moves IDs, quantities and neighbours.")] = 0,
+    setup: Annotated[
+        Path | None, typer.Option(metavar="S.sql", help="Of a program: makes its tables and rows.")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option(metavar="C.sql", help="Of a program: a row for every violation.")
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND", help="What resumes a killed program, if not the same command."
+        ),
+    ] = None,
+    resumes: Annotated[
+        int, typer.Option(min=1, help="How often it is started until it exits 0.")
+    ] = PROGRAM_RESUMES,
     json: JsonFile = None,
 ) -> None:
     """Kill a client at every boundary of its life, each time in a clean database, and judge."""
-    from harness.activity import activities, sized
-
-    try:
-        folder = find_impl(impl)
-        faults = [parse_fault(line) for line in at.split(",")] if at else []
-    except (UnknownImpl, FaultLineError) as problem:
-        usage(str(problem))
-    rows = tuple(sized(row, orders, chunk_size, seed) for row in activities(_lab(words or [])))
     if double and fault is not Kind.KILL:
         usage("--double kills the recovering client, too: it goes with --fault kill only")
+    try:
+        faults = (
+            [parse_fault(line, any_table=setup is not None) for line in at.split(",")] if at else []
+        )
+        subject = (
+            _program(words or [], setup, check, resume, resumes)
+            if setup or check
+            else _labs(words or [], impl, orders, chunk_size, seed)
+        )
+    except (UnknownImpl, FaultLineError) as problem:
+        usage(str(problem))
+    plan = Plan(subject, fault, policy, double)
     if faults:
-        _one(folder, impl, rows, faults)
-    _all(folder, impl, rows, fault, policy, double, json)
+        _one(plan, faults)
+    _all(plan, json)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whose work is swept: rows of the table of activities, or one made for a program."""
+
+    rows: Callable[[Workshop], Sequence[Activity]]
+    impl: Path
+    command: str  # what repeats it, up to the fault line
+    several: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done to it."""
+
+    subject: Subject
+    kind: Kind
+    policy: Policy
+    double: bool
+
+    def repeat(self, row: Activity) -> str:
+        """Return the command that repeats something of one row, up to its fault line."""
+        return self.subject.command.replace("{lab}", str(row.lab))
+
+
+def _labs(words: list[str], impl: str, orders: int, chunk_size: int, seed: int) -> Subject:
+    from harness.activity import activities, sized
+
+    lab = _lab(words)
+    folder = find_impl(impl)
+    rows = tuple(sized(row, orders, chunk_size, seed) for row in activities(lab))
+    options = {"--impl": (impl, "labs"), "--orders": (orders, SWEEP_ORDERS),
+               "--chunk-size": (chunk_size, SWEEP_CHUNK), "--seed": (seed, 0)}  # fmt: skip
+    said = [f"{name} {shlex.quote(str(v))}" for name, (v, usual) in options.items() if v != usual]
+    command = " ".join(["lab sweep {lab}", *said])
+    return Subject(lambda workshop: rows, folder, command, len(rows) > 1)
 
 
 def _lab(words: list[str]) -> int | None:
@@ -81,95 +148,112 @@ def _lab(words: list[str]) -> int | None:
     return number
 
 
-def _all(
-    folder: Path,
-    impl: str,
-    rows: tuple[Activity, ...],
-    kind: Kind,
-    policy: Policy,
-    double: bool,
-    json: Path | None,
-) -> None:
+def _program(
+    words: list[str], setup: Path | None, check: Path | None, resume: str | None, resumes: int
+) -> Subject:
+    from harness.program_sweep import Foreign, foreign_activity
+
+    if setup is None or check is None or not words:
+        usage("a program needs all of: --setup S.sql --check C.sql -- COMMAND")
+    texts = []
+    for path in (setup, check):
+        if not path.is_file():
+            usage(f"there is no file {path}")
+        texts.append(path.read_text(encoding="utf-8"))
+    again = tuple(shlex.split(resume)) if resume else tuple(words)
+    foreign = Foreign(texts[0], texts[1], tuple(words), again, Path.cwd())
+    said = f" --resume {shlex.quote(resume)}" if resume else ""
+    command = f"lab sweep --setup {setup} --check {check}{said} {{at}} -- {shlex.join(words)}"
+    return Subject(
+        lambda workshop: (foreign_activity(workshop, foreign, resumes),),
+        Path.cwd(), command, several=False,
+    )  # fmt: skip
+
+
+def _all(plan: Plan, json: Path | None) -> None:
+    """Sweep everything and print what was found, also after Ctrl-C."""
     from harness.report.data import write_json
     from harness.report.grid import SWEEP_SCHEMA, legend, print_sweep, sweep_data
-    from harness.sweep import run_sweep
-    from harness.workshop import open_workshop
 
     found: list[Sweep] = []
     interrupted = False
     try:
-        with trouble_told(), _progress() as progress:
-            task = progress.add_task("starting PostgreSQL", total=None)
-
-            def tell(done: int, total: int, text: str) -> None:
-                progress.update(task, completed=done, total=total or None, description=text)
-
-            private = kind is Kind.CRASH
-            with open_workshop(progress=lambda t: tell(0, 0, t), private=private) as workshop:
-                for row in rows:
-                    found.append(
-                        run_sweep(
-                            workshop,
-                            folder,
-                            row,
-                            kind=kind,
-                            policy=policy,
-                            double=double,
-                            progress=tell,
-                        )
-                    )
-                    if found[-1].interrupted:
-                        interrupted = True
-                        break
+        _sweep_into(found, plan)
+        interrupted = any(result.interrupted for result in found)
     except KeyboardInterrupt:
         interrupted = True
     for result in found:
-        print_sweep(out, result, _repeat(result.activity, impl))
+        print_sweep(out, result, plan.repeat(result.activity))
     if found:
         out.print(legend(found))
         _totals(found)
     if json is not None:
-        data = {"schema": SWEEP_SCHEMA, "sweeps": [sweep_data(s, impl) for s in found]}
-        write_json(json, data)
+        data = [sweep_data(result, str(plan.subject.impl)) for result in found]
+        write_json(json, {"schema": SWEEP_SCHEMA, "sweeps": data})
     if interrupted:
         err.print("[yellow]Interrupted:[/] this is what was found until then.")
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(exit_for(_worst(found)))
 
 
-def _one(folder: Path, impl: str, rows: tuple[Activity, ...], faults: list[Fault]) -> None:
+def _sweep_into(found: list[Sweep], plan: Plan) -> None:
+    from harness.sweep import run_sweep
+
+    with _opened(plan.kind) as (workshop, tell):
+        for row in plan.subject.rows(workshop):
+            found.append(run_sweep(workshop, plan.subject.impl, row, kind=plan.kind,
+                                   policy=plan.policy, double=plan.double, progress=tell))  # fmt: skip
+            if found[-1].interrupted:
+                break
+
+
+def _one(plan: Plan, faults: list[Fault]) -> None:
     """Play one fault line, told in full."""
     from harness.inject import run_fault
-    from harness.report.grid import print_failure
+    from harness.report.grid import print_failure, repeat_command
     from harness.report.terminal import VERDICT_STYLE
     from harness.run import Play, play_clean
     from harness.sweep import judge_kills_of
-    from harness.workshop import open_workshop
 
-    if len(rows) != 1:
+    if plan.subject.several:
         usage("--at needs one lab: lab sweep 3 --at 'kill@audit#2'")
-    (row,) = rows
     first, then = faults[0], (faults[1] if len(faults) > 1 else None)
     line = ",".join(map(str, faults))
-    with trouble_told(), _progress() as progress:
-        progress.add_task(line, total=None)
-        with open_workshop(private=first.kind is Kind.CRASH) as workshop:
-            clean = play_clean(Play(workshop, folder, row))
-            record = clean.boundaries
-            row = judge_kills_of(row, clean)
-            run = run_fault(workshop, folder, row, first, then=then, record=record)
+    with _opened(first.kind) as (workshop, tell):
+        (row,) = plan.subject.rows(workshop)
+        tell(0, 0, line)
+        clean = play_clean(Play(workshop, plan.subject.impl, row))
+        row = judge_kills_of(row, clean)
+        run = run_fault(workshop, plan.subject.impl, row, first, then=then, record=clean.boundaries)
     out.print(
         f"[bold {VERDICT_STYLE[run.verdict]}]{run.verdict.upper()}[/]  {line}", highlight=False
     )
     if run.note:
         out.print(f"  {run.note}", highlight=False)
     if run.verdict is Verdict.FAIL:
-        print_failure(out, run, record, f"{_repeat(row, impl)} --at '{line}'")
+        print_failure(out, run, clean.boundaries, repeat_command(plan.repeat(row), line))
     raise typer.Exit(exit_for(run.verdict))
 
 
-def _repeat(row: Activity, impl: str) -> str:
-    return f"lab sweep {row.lab}" + (f" --impl {impl}" if impl != "labs" else "")
+@contextmanager
+def _opened(kind: Kind) -> Iterator[tuple[Workshop, Progress]]:
+    """Open the workshop under a progress bar; yield it and the function that moves the bar."""
+    from harness.program_sweep import ScriptProblem
+    from harness.workshop import open_workshop
+
+    with trouble_told(), _bar() as bar:
+        task = bar.add_task("starting PostgreSQL", total=None)
+
+        def tell(done: int, total: int, text: str) -> None:
+            bar.update(task, completed=done, total=total or None, description=text)
+
+        try:
+            with open_workshop(
+                progress=lambda text: tell(0, 0, text), private=kind is Kind.CRASH
+            ) as workshop:
+                yield workshop, tell
+        except ScriptProblem as problem:
+            usage(str(problem))
 
 
 def _worst(found: list[Sweep]) -> Verdict:
@@ -188,8 +272,8 @@ def _totals(found: list[Sweep]) -> None:
         out.print(f"{kills} kills in {seconds:.1f} s: {kills / seconds:.0f} a second")
 
 
-def _progress() -> Progress:
-    return Progress(
+def _bar() -> Bar:
+    return Bar(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),

@@ -25,8 +25,7 @@ POINT_LETTERS = {"orders": "o", "audit": "a", "checkpoint": "p", COMMIT_POINT: "
 BROKEN, VOID, MISSING = "X", "?", "-"
 #: Cells in one line of the grid: with its label it fits 80 columns.
 CELLS_A_LINE = 60
-#: Failures told as stories; the others are one line each.
-STORIES_SHOWN = 1
+#: Failures named beside the one that is told.
 LINES_SHOWN = 6
 SWEEP_SCHEMA = "interrupted/sweep/v1"
 
@@ -41,21 +40,33 @@ def print_sweep(console: Console, sweep: Sweep, repeat: str) -> None:
     if sweep.record.findings and sweep.started:
         console.print(Text("\nWithout any fault:", style="bold"))
         console.print(finding_text(sweep.record.findings[0]), end="")
-    for number, cell in enumerate(sweep.failures[:LINES_SHOWN]):
-        line = repeat_line(cell, sweep.record.boundaries)
-        if number < STORIES_SHOWN:
-            print_failure(console, cell.run, sweep.record.boundaries, f"{repeat} --at '{line}'")
-        else:
-            promise = cell.run.findings[0].promise
-            console.print(f"  {promise}: {repeat} --at '{line}'", highlight=False)
-    more = len(sweep.failures) - LINES_SHOWN
+    record = sweep.record.boundaries
+    told, *others = sweep.failures or (None,)
+    if told is not None:
+        print_failure(console, told.run, record, repeat_command(repeat, repeat_line(told, record)))
+    named = [
+        cell
+        for cell in others
+        if not repeat_line(cell, record)[-1:].isdigit() or "#" in repeat_line(cell, record)
+    ]
+    for cell in (named or others)[:LINES_SHOWN]:
+        line = repeat_command(repeat, repeat_line(cell, record))
+        console.print(f"  {cell.run.findings[0].promise}:  {line}", highlight=False)
+    more = len(others) - len((named or others)[:LINES_SHOWN])
     if more > 0:
         console.print(f"  and {more} more like them", style="dim")
 
 
+def repeat_command(command: str, line: str) -> str:
+    """Put the fault line into the command: in its place, where it has one, else at the end."""
+    at = f"--at '{line}'"
+    return command.replace("{at}", at) if "{at}" in command else f"{command} {at}"
+
+
 def sweep_view(sweep: Sweep) -> RenderableType:
-    """Return title, grid, legend and coverage."""
-    title = Text(f"lab {sweep.activity.lab}: {sweep.activity.name}", style="bold")
+    """Return title, grid and coverage."""
+    row = sweep.activity
+    title = Text(f"lab {row.lab}: {row.name}" if row.lab else row.name, style="bold")
     if not sweep.started:
         return Group(title, Text("  not started yet", style=VERDICT_STYLE[Verdict.SKIP]))
     notes = [Text(f"  {note}", style="yellow") for note in sweep.notes]
