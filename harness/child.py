@@ -56,13 +56,19 @@ def run(plan: dict[str, Any]) -> NoReturn:
         os._exit(code)
 
 
-def _prepare(plan: dict[str, Any]) -> None:
-    """Make a place where only the kit and installed packages can be imported, and always from source."""
+def isolate() -> None:
+    """See to it that only the kit and installed packages can be imported, and always from source.
+
+    Done once in the fork server, for all who are forked from it.
+    """
     sys.dont_write_bytecode = True
-    sys.pycache_prefix = os.path.join(os.getcwd(), "no-bytecode-is-read")
+    sys.pycache_prefix = "/nonexistent/no-bytecode-is-read"
     # The checkout holds labs/, solutions/ and tests/, and a submission may have folders of these names.
     if (course.ROOT / "labs").is_dir():
         sys.path[:] = [p for p in sys.path if p and Path(p).resolve() != course.ROOT]
+
+
+def _prepare(plan: dict[str, Any]) -> None:
     package = ModuleType(PACKAGE)
     package.__path__ = [plan["impl"]]
     sys.modules[PACKAGE] = package
@@ -219,4 +225,5 @@ def _complain(error: dict[str, Any]) -> int:
 if __name__ == "__main__":
     given = json.loads(os.environ.pop(PLAN_VARIABLE))
     os.environ.pop("PYTHONPATH", None)
+    isolate()
     run(given)

@@ -22,7 +22,7 @@ import socket
 import sys
 import tempfile
 
-from harness import child, processes, warden  # noqa: F401 - child is imported for the forks
+from harness import child, processes, warden
 
 #: Modules that psycopg imports at the first connect or query: paid once here, not in each client.
 WARM_MODULES = ("psycopg", "psycopg.rows", "psycopg.pq", "zoneinfo", "encodings.idna", "selectors", "uuid",
@@ -49,6 +49,7 @@ def main(argv: list[str]) -> int:
 def _warm_up() -> None:
     for name in WARM_MODULES:
         __import__(name)
+    child.isolate()
     import psycopg
 
     assert psycopg.pq.version() > 0, "psycopg is imported and its libpq is loaded"

@@ -87,13 +87,18 @@ def open_kit(host: ClientHost, laboratory: Laboratory, folder: Path) -> Iterator
     """Lend a kit, close its clients, and demand that nothing of them is left."""
     kit = Kit(host, laboratory, folder / "a submission")
     kit.folder.mkdir()
-    descriptors = len(os.listdir("/proc/self/fd")) if processes.LINUX else 0
+    descriptors = descriptors_in_use(host)
     yield kit
     for client in kit.clients:
         client.close()
-    assert_only_the_spare_is_left(host)
-    if processes.LINUX:
-        assert len(os.listdir("/proc/self/fd")) <= descriptors
+    assert_only_newborns_are_left(host)
+    assert descriptors_in_use(host) == descriptors
+
+
+def descriptors_in_use(host: ClientHost) -> int:
+    """Count this process's descriptors, less the two of each client without a plan."""
+    listed = os.listdir("/proc/self/fd") if processes.LINUX else []
+    return len(listed) - 2 * len(host._newborn)
 
 
 def warm(host: ClientHost) -> None:
@@ -103,7 +108,7 @@ def warm(host: ClientHost) -> None:
         client.close()
 
 
-def assert_only_the_spare_is_left(host: ClientHost) -> None:
+def assert_only_newborns_are_left(host: ClientHost) -> None:
     """Demand that below the fork server are the clients without a plan and their wardens, no more."""
     server = fork_server_pid(host)
     wait_until(

@@ -11,7 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import psutil
-import psycopg
 import pytest
 
 from harness import limits, processes
@@ -20,7 +19,14 @@ from harness.contract import ApprovedOrder, Outcome
 from harness.database import Laboratory
 from harness.records import ClientExit, ConnectionState, Died, EndKind, Raised, Returned, Seen
 from harness.waiting import DeadlineExpired, wait_until
-from tests.client_kit import Kit, assert_only_the_spare_is_left, gone, open_kit, warm
+from tests.client_kit import (
+    Kit,
+    assert_only_newborns_are_left,
+    descriptors_in_use,
+    gone,
+    open_kit,
+    warm,
+)
 
 MODES = ["fork", "spawn"] if sys.platform != "darwin" else ["spawn"]
 
@@ -160,8 +166,7 @@ def test_a_submissions_own_folders_never_shadow_the_kit(kit: Kit) -> None:
     kit.write("raise SystemExit('shadowed')", "psycopg/__init__.py")
     result = kit.run("""
         from harness.contract import ChunkResult
-        import psycopg
-        def run_chunk(conn): return ChunkResult((), 0, True)
+                def run_chunk(conn): return ChunkResult((), 0, True)
     """)
     assert isinstance(result, Returned), result
 
@@ -520,16 +525,15 @@ def test_a_secret_of_the_harness_is_not_in_the_clients_world(
 def test_200_clients_come_and_go_and_leave_nothing(kit: Kit, host: ClientHost) -> None:
     kit.write("def run_chunk(conn): return 5")
     rounds = 200 if not host.spawn else 5
-    before = len(os.listdir("/proc/self/fd")) if processes.LINUX else 0
+    before = descriptors_in_use(host)
     for _ in range(rounds):
         client = kit.host.start_calls(kit.folder, kit.dsn)
         client.call(3, "run_chunk")
         assert isinstance(client.result(), Returned)
         assert client.kill().killed
         client.close()
-    if processes.LINUX:
-        assert len(os.listdir("/proc/self/fd")) == before
-    assert_only_the_spare_is_left(host)
+    assert descriptors_in_use(host) == before
+    assert_only_newborns_are_left(host)
 
 
 def test_a_host_that_closes_ends_its_clients(laboratory: Laboratory, tmp_path: Path) -> None:
@@ -552,7 +556,7 @@ def test_a_closed_host_says_so(tmp_path: Path) -> None:
         host.start_command(["true"], env={}, cwd=tmp_path)
 
 
-def test_no_connection_is_made_before_a_plan(kit: Kit) -> None:
+def test_a_client_that_waits_for_its_plan_has_no_connection(kit: Kit) -> None:
     kit.laboratory.clear()
+    assert kit.host._newborn
     assert kit.laboratory.learner_sessions() == []
-    assert psycopg.__version__  # the harness's own; the fork server has another
