@@ -8,16 +8,12 @@
 Making a database takes long (50 ms) and emptying its tables short (1 ms), so one laboratory serves many
 runs, with `clear` between them.
 
-A laboratory whose harness was killed is an orphan. Every living harness holds an advisory lock, named
-after its database, in the database it logs in to; `open_laboratory` first drops what nobody holds. The
-number of that login database is part of the name, because advisory locks are seen only there: two
-harnesses that log in to different databases of one server must not take each other's for orphans.
+What a killed harness leaves behind is swept by the next one (`orphans.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
@@ -30,6 +26,7 @@ import psycopg
 from psycopg import sql
 
 from harness import course, limits
+from harness.orphans import KEPT, drop, drop_unheld, lock_key, new_name, roll_back_prepared
 from harness.records import SessionRow
 from harness.server import DatabaseProblem, Server
 from harness.sources import SourceReport, chosen_source, connect, inspect_sources, open_server
@@ -56,7 +53,6 @@ TABLES = (
 )  # fmt: skip
 _WITNESS = Path(__file__).with_name("witness.sql")
 _SCHEMA = course.LABS / "schema.sql"
-_KEPT = "kept by its user (--keep)"
 
 
 @contextmanager
@@ -72,8 +68,8 @@ def open_laboratory(server: Server, *, keep: bool = False) -> Iterator[Laborator
     """
     with contextlib.ExitStack() as stack:
         maintenance = stack.enter_context(connect(server.admin))
-        _drop_unheld(server, maintenance, kept=False)
-        laboratory = Laboratory(server, _new_name(maintenance))
+        drop_unheld(server, maintenance, kept=False)
+        laboratory = Laboratory(server, new_name(maintenance))
         stack.callback(laboratory.close, keep=keep)
         laboratory.make()
         yield laboratory
@@ -82,7 +78,7 @@ def open_laboratory(server: Server, *, keep: bool = False) -> Iterator[Laborator
 def drop_kept(server: Server) -> list[str]:
     """Drop every database that --keep left, and return their names."""
     with connect(server.admin) as maintenance:
-        return _drop_unheld(server, maintenance, kept=True)
+        return drop_unheld(server, maintenance, kept=True)
 
 
 def psql_kept(server: Server, name: str) -> tuple[list[str], dict[str, str]]:
@@ -176,7 +172,7 @@ class Laboratory:
         if sessions:
             self._end_learner_sessions()
         if prepared:
-            _roll_back_prepared(self.control, self.learner)
+            roll_back_prepared(self.control, self.learner)
         if altered:
             self._give_defaults()
         self.wipe()
@@ -248,13 +244,13 @@ class Laboratory:
         with contextlib.suppress(psycopg.OperationalError, DatabaseProblem), self._holder as holder:
             if keep:
                 statement = sql.SQL("COMMENT ON DATABASE {} IS {}")
-                holder.execute(statement.format(sql.Identifier(self.name), sql.Literal(_KEPT)))
+                holder.execute(statement.format(sql.Identifier(self.name), sql.Literal(KEPT)))
             else:
-                _drop(self.server, holder, self.name)
+                drop(self.server, holder, self.name)
 
     def _hold(self) -> None:
         self._holder = connect(self.server.admin)
-        self._holder.execute("SELECT pg_advisory_lock(%s)", (_lock_key(self.name),))
+        self._holder.execute("SELECT pg_advisory_lock(%s)", (lock_key(self.name),))
 
     def _connect(self) -> None:
         self.control = self.connect()
@@ -415,75 +411,3 @@ def _psql(server: Server, name: str, user: str, password: str) -> tuple[list[str
         "PGDATABASE": name,
     }
     return [program], {**place, "PGUSER": user, "PGPASSWORD": password}
-
-
-# --- names, locks, orphans ------------------------------------------------------------------------
-
-
-def _new_name(maintenance: psycopg.Connection[Any]) -> str:
-    return f"{_prefix(maintenance)}{secrets.token_hex(6)}"
-
-
-def _prefix(maintenance: psycopg.Connection[Any]) -> str:
-    row = maintenance.execute(
-        "SELECT oid::bigint FROM pg_database WHERE datname = current_database()"
-    ).fetchone()
-    assert row is not None
-    return f"lab_{row[0]}_"
-
-
-def _lock_key(name: str) -> int:
-    """Return the advisory lock's number: 64 bits of the name's digest, signed as bigint is."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
-
-
-def _drop_unheld(server: Server, maintenance: psycopg.Connection[Any], *, kept: bool) -> list[str]:
-    """Drop our laboratories whose lock is free, either the kept ones or the others."""
-    rows = maintenance.execute(
-        """
-        SELECT name, bool_or(comment IS NOT NULL AND comment = %(kept)s) FROM (
-            SELECT datname::text, shobj_description(oid, 'pg_database') FROM pg_database
-            WHERE pg_has_role(datdba, 'USAGE')
-            UNION ALL
-            SELECT left(rolname, -length('_learner')), NULL FROM pg_roles
-            WHERE rolname LIKE '%%\\_learner'
-        ) AS ours (name, comment)
-        WHERE name ~ %(pattern)s GROUP BY name ORDER BY name
-        """,
-        {"kept": _KEPT, "pattern": f"^{_prefix(maintenance)}[0-9a-f]{{12}}$"},
-    ).fetchall()
-    dropped = []
-    for name, is_kept in rows:
-        key = (_lock_key(name),)
-        if is_kept == kept and maintenance.execute(
-            "SELECT pg_try_advisory_lock(%s)", key
-        ).fetchone() == (True,):
-            # Its owner may have kept it, or dropped it, since the list was read; IF EXISTS covers both.
-            # Another user's orphan is not ours to drop.
-            with contextlib.suppress(psycopg.Error, DatabaseProblem):
-                _drop(server, maintenance, name)
-                dropped.append(name)
-            maintenance.execute("SELECT pg_advisory_unlock(%s)", key)
-    return dropped
-
-
-def _drop(server: Server, maintenance: psycopg.Connection[Any], name: str) -> None:
-    prepared = "SELECT count(*) FROM pg_prepared_xacts WHERE database = %s"
-    if maintenance.execute(prepared, (name,)).fetchone() != (0,):
-        with connect(server.admin, dbname=name) as inside:  # they can be ended only from there
-            _roll_back_prepared(inside, f"{name}_learner")
-    statement = "DROP DATABASE IF EXISTS {} WITH (FORCE)"
-    maintenance.execute(sql.SQL(statement).format(sql.Identifier(name)))
-    maintenance.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(f"{name}_learner")))
-
-
-def _roll_back_prepared(connection: psycopg.Connection[Any], learner: str) -> None:
-    """Roll back the learner's prepared transactions as the learner, which only a superuser could else."""
-    rows = connection.execute(
-        "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND owner = %s",
-        (learner,),
-    ).fetchall()
-    connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(learner)))
-    for (name,) in rows:
-        connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(name)))
-    connection.execute("RESET ROLE")
