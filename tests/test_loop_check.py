@@ -88,6 +88,24 @@ def test_an_error_that_every_check_meets_is_explained_once(checkout: Checkout) -
     assert "the same as in 'the first chunk is done'" in done.stdout
 
 
+def test_a_lab_that_is_half_written_is_not_called_untouched(checkout: Checkout) -> None:
+    """What is there is judged; what is not there yet waits, by title."""
+    checkout.solve(2)
+    checkout.file(3).write_text(
+        "from harness.contract import ChunkResult\n"
+        "def run_chunk(conn, job_id):\n"
+        "    total, = conn.execute('SELECT count(*) FROM job_items').fetchone()\n"
+        "    if total > 13:\n"
+        "        raise NotImplementedError('the long list')\n"
+        "    return ChunkResult((), 13, True)\n"
+    )
+    done = checkout.run("check", "3")
+    assert "pass  the last chunk may be short" in done.stdout
+    assert "not written yet: the first chunk is done" in done.stdout
+    assert "not started yet" not in done.stdout
+    assert "lab 3: 40 of 100 points" in done.stdout
+
+
 def test_an_earlier_lab_that_is_missing_is_named_once(checkout: Checkout) -> None:
     """Lab 3 is written and calls lab 2, which is not: two checks wait, nobody is blamed."""
     checkout.solve(3)

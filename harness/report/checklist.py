@@ -50,6 +50,7 @@ class Checklist(Listener):
         self._told: dict[str, str] = {}  # what was seen → the check it was seen in
         self._held: list[CheckResult] = []
         self._lab: int | None = None
+        self._begun = False  # some check of this lab found code to judge
         self._task: TaskID | None = None
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -85,6 +86,7 @@ class Checklist(Listener):
             self._bar.advance(self._task)
         if result.lab != self._lab:
             self._begin_lab(result.lab)
+        self._begun = self._begun or not not_started(result)
         if not changed(result, self._before):
             return
         if not_started(result) or result.verdict is Verdict.SKIP:
@@ -99,6 +101,7 @@ class Checklist(Listener):
     def _begin_lab(self, number: int) -> None:
         self._tell_held()
         self._lab = number
+        self._begun = False
         self._told.clear()
         if self._before is None:
             self._console.print(Text(f"Lab {number}: {lab(number).title}", style="bold"))
@@ -133,12 +136,16 @@ class Checklist(Listener):
         waiting = [result for result in self._held if not_started(result)]
         skipped = [result for result in self._held if result.verdict is Verdict.SKIP]
         self._held.clear()
-        if waiting:
+        if waiting and self._begun:
+            titles = "; ".join(result.title for result in waiting)
+            text = f"  wait  for code that is not written yet: {titles} (0 points)"
+            print_words(self._console, text, 0, style="yellow")
+        elif waiting:
             print_words(self._console, waiting[0].message, 0)
         for reason in dict.fromkeys(result.message for result in skipped):
             count = sum(1 for result in skipped if result.message == reason)
             checks = "1 check waits" if count == 1 else f"{count} checks wait"
-            self._console.print(Text(f"  skip  {checks}: {reason}", style="yellow"))
+            print_words(self._console, f"  skip  {checks}: {reason}", 0, style="yellow")
 
 
 def changed(result: CheckResult, before: Mapping[str, CheckResult] | None) -> bool:
@@ -154,7 +161,7 @@ def not_started(result: CheckResult) -> bool:
     return bool(result.evidence.get("not_started"))
 
 
-def print_words(console: Console, text: str, indent: int) -> None:
+def print_words(console: Console, text: str, indent: int, style: str = "") -> None:
     """Print plain text, long lines wrapped under their own beginning (in a terminal only).
 
     A line that is printed over and over, as by a loop that does not end, is shown once.
@@ -172,7 +179,7 @@ def print_words(console: Console, text: str, indent: int) -> None:
         else:
             lines = [line]
         for piece in lines:
-            console.print(Text(piece), soft_wrap=True)
+            console.print(Text(piece, style=style), soft_wrap=True)
 
 
 def points_line(entry: Lab, run: CheckRun, before: Mapping[str, CheckResult] | None = None) -> Text:
