@@ -24,8 +24,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from harness.course import COURSE, ROOT, Lab
 from harness.limits import PROGRESS_LOCK_WAIT_S
 
@@ -110,6 +108,8 @@ def record(lab: Lab, path: Path = PATH, **changes: Any) -> Progress:
     Raises:
         OSError: If the file cannot be written.
     """
+    from filelock import FileLock  # an eighth of a command's start, and needed only to write
+
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock"), timeout=PROGRESS_LOCK_WAIT_S):
         progress = load(path)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from loop_kit import Checkout
+from typer.testing import CliRunner
 
 from harness import pristine, trial
+from harness.cli import app
 from harness.contract import ApprovedOrder
 from harness.course import COURSE, LABS, SOLUTIONS, Lab, lab
 from harness.database import Server
@@ -82,9 +84,10 @@ def test_damaged_progress_is_told_and_status_goes_on(checkout: Checkout) -> None
 def test_each_hint_is_the_next_until_the_last(checkout: Checkout) -> None:
     """One at a time; `--again` repeats, `--all` shows every one; after the last it says so."""
     hints = read_hints(lab(3))
-    for number, hint in enumerate(hints, 1):
+    for number in (1, 2):
         shown = checkout.run("hint", "3").stdout
-        assert shown.startswith(f"Hint {number} of {len(hints)}\n{hint}")
+        assert shown.startswith(f"Hint {number} of {len(hints)}\n{hints[number - 1]}")
+    checkout.progress.write_text(f"version = 1\n[lab03_chunk]\nhints = {len(hints)}\n")
     assert f"last of {len(hints)} hints" in checkout.run("hint", "3").stdout
     assert checkout.run("hint", "3", "--again").stdout.startswith(f"Hint {len(hints)} of")
     assert checkout.run("hint", "3", "--all").stdout.count("\nHint ") == len(hints) - 1
@@ -153,12 +156,12 @@ def test_diff_waits_until_the_lab_passes(checkout: Checkout) -> None:
     assert (done.returncode, "equals the worked file" in done.stdout) == (0, True)
 
 
-@pytest.mark.parametrize("command", ["hint", "reset", "catch-up", "diff", "run"])
-def test_an_unknown_lab_is_a_usage_error(checkout: Checkout, command: str) -> None:
+@pytest.mark.parametrize("command", ["check", "hint", "reset", "catch-up", "diff", "run"])
+def test_an_unknown_lab_is_a_usage_error(command: str) -> None:
     """Exit status 2 and the range; `--help` has examples."""
-    done = checkout.run(command, "13")
-    assert (done.returncode, "labs 1 to 12" in done.stderr) == (2, True)
-    assert "Examples:" in checkout.run(command, "--help").stdout
+    done = CliRunner().invoke(app, [command, "13"])
+    assert (done.exit_code, "labs 1 to 12" in done.stderr) == (2, True)
+    assert "Examples:" in CliRunner().invoke(app, [command, "--help"]).stdout
 
 
 # --- run ------------------------------------------------------------------------------------------
