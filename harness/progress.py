@@ -103,11 +103,17 @@ def record(lab: Lab, path: Path = PATH, **changes: Any) -> Progress:
     Args:
         changes: Fields of `LabProgress`.
 
-    A file of a newer kit is not written; the returned `trouble` says so.
-
-    Raises:
-        OSError: If the file cannot be written.
+    A file of a newer kit is not written, and neither is one in a place that cannot be written; the
+    returned `trouble` says so. Progress is a convenience: without it every command still works.
     """
+    try:
+        return _record(lab, path, changes)
+    except OSError as problem:
+        text = f"{_shown(path)} cannot be written ({problem}): nothing was recorded."
+        return replace(load(path), trouble=text)
+
+
+def _record(lab: Lab, path: Path, changes: Mapping[str, Any]) -> Progress:
     from filelock import FileLock  # an eighth of a command's start, and needed only to write
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -105,6 +105,13 @@ def test_a_newer_file_is_left_alone(path: Path) -> None:
     assert path.read_text() == text
 
 
+def test_a_place_that_cannot_be_written_is_told(path: Path) -> None:
+    """A file where the folder should be: nothing is recorded, and nothing breaks."""
+    path.parent.write_text("in the way")
+    assert "cannot be" in record(LAB_1, path, hints=1).trouble
+    assert path.parent.read_text() == "in the way"
+
+
 def test_two_at_once_lose_nothing(path: Path) -> None:
     """A watch in one terminal and hints in another write the same file."""
 
