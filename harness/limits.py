@@ -140,3 +140,6 @@ PROGRAM_PROCESSES = 256
 PROGRAM_RESUMES = 3
 #: Rows of a user's check that are shown.
 VIOLATIONS_SHOWN = 10
+#: Stories drawn from one seed, and rules in one story: enough to mix, short enough to read.
+MACHINE_EXAMPLES = 10
+MACHINE_STEPS = 15
