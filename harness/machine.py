@@ -60,6 +60,7 @@ JOBS = (
 WORKERS_MAX = 3
 #: The most boundaries one step of a worker goes: a chunk of the worked answer has about 24.
 STEP_MAX = 24
+WAITS = "it waits for a lock"
 REQUESTS = ("the same", "the same, shuffled", "another quantity", "another chunk size")
 
 
@@ -293,8 +294,9 @@ class Machine(RuleBasedStateMachine):
         for worker in self.workers:
             if worker.held is None and worker.actor.busy:
                 self._wait(worker)
-                if worker.held is not None or not worker.actor.busy:
-                    self._tell(f"{worker.name}, woken: {self._state(worker)}")
+                state = self._state(worker)
+                if state != WAITS:
+                    self._tell(f"{worker.name}, woken: {state}")
 
     def _state(self, worker: Worker) -> str:
         if worker.held is not None:
@@ -302,7 +304,7 @@ class Machine(RuleBasedStateMachine):
             points = f" ({', '.join(boundary.points)})" if boundary.points else ""
             return f"held at boundary {boundary.number}{points}"
         if worker.actor.busy:
-            return "it waits for a lock"
+            return WAITS
         return f"it is done: {_say(worker.actor.calls[-1][1])}"
 
     def _judge_end(self, worker: Worker) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -30,6 +31,7 @@ EPILOG = """Examples:
   lab sweep 3 --at 'kill@audit#2'          one of these kills again, with its story
   lab sweep --impl solutions --double      the recovery is killed, too
   lab sweep 6 --fault lose-reply           another fault at every boundary
+  lab sweep --random 60 --seed 7           random stories of workers, rivals and kills
   lab sweep --setup s.sql --check c.sql -- python batch.py     any program, in any language
 """
 #: What a shell reports for a command that Ctrl-C ended.
@@ -59,6 +61,12 @@ def sweep(
         int, typer.Option(min=1, help="How many are committed at a time.")
     ] = SWEEP_CHUNK,
     seed: Annotated[int, typer.Option(help="Moves IDs, quantities and neighbours.")] = 0,
+    random: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Play random stories of workers, rivals and kills for so long."
+        ),
+    ] = None,
     setup: Annotated[
         Path | None, typer.Option(metavar="S.sql", help="Of a program: makes its tables and rows.")
     ] = None,
@@ -79,6 +87,8 @@ def sweep(
     """Kill a client at every boundary of its life, each time in a clean database, and judge."""
     if double and fault is not Kind.KILL:
         usage("--double kills the recovering client, too: it goes with --fault kill only")
+    if random is not None:
+        _random(impl, random, seed, json)
     try:
         faults = (
             [parse_fault(line, any_table=setup is not None) for line in at.split(",")] if at else []
@@ -205,6 +215,65 @@ def _sweep_into(found: list[Sweep], plan: Plan) -> None:
                                    policy=plan.policy, double=plan.double, progress=tell))  # fmt: skip
             if found[-1].interrupted:
                 break
+
+
+def _random(impl: str, seconds: float, seed: int, json: Path | None) -> NoReturn:
+    """Play random stories from seed after seed until the time is up or one fails."""
+    from hypothesis.errors import Flaky
+
+    from harness.machine import StoryBroken, explore
+    from harness.report.data import write_json
+    from harness.report.grid import RANDOM_SCHEMA, print_story
+
+    try:
+        folder = find_impl(impl)
+    except UnknownImpl as problem:
+        usage(str(problem))
+    broken: StoryBroken | None = None
+    stories, number, status, interrupted = 0, seed, Verdict.PASS, False
+
+    def heard(steps: Sequence[str]) -> None:
+        nonlocal stories
+        stories += 1
+        tell(
+            min(int(clock() - started), int(seconds)),
+            int(seconds),
+            f"seed {number}, story {stories}",
+        )
+
+    clock = time.monotonic
+    with _opened(Kind.KILL) as (workshop, tell):
+        started = clock()
+        try:
+            while status is Verdict.PASS and clock() - started < seconds:
+                explore(workshop, folder, number, heard=heard)
+                number += 1
+        except StoryBroken as found:
+            broken, status = found, Verdict.FAIL
+        except Flaky as unsound:
+            err.print(
+                f"[bold magenta]The same story ended in two ways:[/] {unsound}", highlight=False
+            )
+            status = Verdict.ERROR
+        except KeyboardInterrupt:
+            interrupted = True
+    if broken is not None:
+        print_story(out, broken.steps, broken.findings)
+    again = f"lab sweep --random 60 --seed {number}" + (f" --impl {impl}" if impl != "labs" else "")
+    out.print(f"{status.upper()}  {stories} stories, seeds {seed} to {number}", highlight=False)
+    if status is not Verdict.PASS:
+        out.print(f"  repeat it:   {again}", highlight=False)
+    if json is not None:
+        steps = broken.steps if broken else ()
+        data = {
+            "schema": RANDOM_SCHEMA,
+            "verdict": status,
+            "stories": stories,
+            "seed": number,
+            "steps": steps,
+        }
+        write_json(json, data)
+    raise typer.Exit(INTERRUPTED if interrupted else exit_for(status))
 
 
 def _one(plan: Plan, faults: list[Fault]) -> None:

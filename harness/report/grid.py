@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from harness.faults import Kind
-from harness.records import COMMIT_POINT, POINT_ALIASES, Boundary, Verdict
+from harness.records import COMMIT_POINT, POINT_ALIASES, Boundary, Finding, Verdict
 from harness.report.terminal import VERDICT_STYLE, finding_text
 from harness.run import Run
 from harness.story import tell
@@ -28,6 +28,7 @@ CELLS_A_LINE = 60
 #: Failures named beside the one that is told.
 LINES_SHOWN = 6
 SWEEP_SCHEMA = "interrupted/sweep/v1"
+RANDOM_SCHEMA = "interrupted/stories/v1"
 
 
 def print_sweep(console: Console, sweep: Sweep, repeat: str) -> None:
@@ -101,6 +102,16 @@ def print_failure(console: Console, run: Run, record: Sequence[Boundary], comman
         for line in story.log:
             console.print(Text(f"  {line}", style="dim"), no_wrap=True, overflow="ellipsis")
     console.print(Text(f"\n  repeat it:   {command}\n", style="bold"))
+
+
+def print_story(console: Console, steps: Sequence[str], findings: Sequence[Finding]) -> None:
+    """Print a story as numbered steps that a person can follow, and what broke at its end."""
+    console.print(Text("The shortest story found that breaks a promise:", style="bold red"))
+    for number, step in enumerate(steps, 1):
+        console.print(Text(f"  {number}. {step}"))
+    console.print()
+    for finding in findings[:1]:
+        console.print(finding_text(finding))
 
 
 def repeat_line(cell: Cell, record: Sequence[Boundary]) -> str:
