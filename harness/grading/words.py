@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from harness.course import Lab
 from harness.grading.check import NotStarted, PromiseBroken
-from harness.records import Finding
+from harness.records import Boundary, Finding
 
 #: Width of the label column.
 LABEL = 14
+#: Characters of a statement in a sentence: enough to tell which one it is.
+SQL_SHOWN = 48
 
 
 def broken_text(broken: PromiseBroken, repeat: str) -> str:
@@ -62,6 +64,16 @@ def ours_text(verdict: str, problem: BaseException, repeat: str) -> str:
 def steps(texts: Sequence[str]) -> str:
     """Join what the harness did into one numbered story."""
     return "; ".join(f"({n}) {text}" for n, text in enumerate(texts, 1))
+
+
+def step_text(record: Sequence[Boundary], number: int) -> str:
+    """Name boundary `number` of a record by the statement that was carried out there."""
+    spoken = [" ".join(boundary.sql.split()) for boundary in record[:number] if boundary.sql]
+    statement = spoken[-1] if spoken else ""
+    if not statement:
+        return f"step {number}"
+    shown = statement if len(statement) <= SQL_SHOWN else statement[: SQL_SHOWN - 3] + "..."
+    return f"step {number}, `{shown}`"
 
 
 def _line(label: str, value: str) -> str:

@@ -9,6 +9,7 @@ from harness.contract import ApprovedOrder
 from harness.grading.bench import Bench
 from harness.grading.check import check
 from harness.grading.shapes import SHAPES
+from harness.grading.words import step_text
 from harness.history import show_ids
 from harness.judge import frozen
 from harness.records import CallResult, Evidence, Raised, Returned
@@ -43,7 +44,12 @@ def test_stored_in_id_order(bench: Bench):
             bench.call(
                 actor, "register_job", *request(scenario, orders=shuffled(scenario.approval))
             )
-            stored(bench, scenario, scene.evidence(), f"registered {name} in shuffled order")
+            stored(
+                bench,
+                scenario,
+                scene.evidence(),
+                f"registered a list in shuffled order, the case: {name}",
+            )
 
 
 @check("a list that can be read only once, and one of 5,000 orders", promise="frozen", points=6)
@@ -252,9 +258,10 @@ def test_two_at_once_with_different(bench: Bench):
 
 def both_at_once(bench: Bench, first: tuple, second: tuple):
     """Hold one client at each of its boundaries, run another, let the first go on."""
-    for boundary in bench.record(unregistered(SMALL), "register_job", *first):
+    record = bench.record(unregistered(SMALL), "register_job", *first)
+    for boundary in record:
         did = (
-            f"held one program after step {boundary.number} of its registration ({boundary.sql[:40].strip()}), "
+            f"held one program after {step_text(record, boundary.number)} of its registration, "
             "started a second one, let the first go on"
         )
         with bench.scene(unregistered(SMALL)) as scene:
@@ -270,8 +277,9 @@ def both_at_once(bench: Bench, first: tuple, second: tuple):
     "a killed registration leaves the whole job or none of it", promise="frozen", points=8
 )  # fmt: skip
 def test_killed_at_every_step(bench: Bench):
-    for boundary in bench.record(unregistered(SMALL), "register_job", *request(SMALL)):
-        did = f"killed the client after step {boundary.number} of its registration ({boundary.sql[:40].strip()})"
+    record = bench.record(unregistered(SMALL), "register_job", *request(SMALL))
+    for boundary in record:
+        did = f"killed the client after {step_text(record, boundary.number)} of its registration"
         with bench.scene(unregistered(SMALL)) as scene:
             actor, hold = bench.held(scene, boundary.number, "register_job", *request(SMALL))
             bench.kill(actor, hold, f"kill@{boundary.number}")

@@ -12,6 +12,7 @@ from harness.grading.bench import Bench
 from harness.grading.check import check
 from harness.grading.rivals import EDITS, Edit
 from harness.grading.shapes import SHAPES
+from harness.grading.words import step_text
 from harness.history import order_moves, show_ids
 from harness.judge import approved_version
 from harness.records import CallResult, Evidence, OrderRow, Raised, Returned
@@ -53,7 +54,7 @@ def test_cancels_what_was_approved(bench: Bench):
         scenario = unregistered(shape)
         with bench.scene(scenario) as scene:
             items = [*scenario.approval[1::2], *scenario.approval[::2]]
-            did = f"called cancel_orders with all orders of {name}, in mixed order"
+            did = f"called cancel_orders with all items in mixed order, the case: {name}"
             value = bench.call(bench.actor(scene), "cancel_orders", scenario.tenant, items)
             cancelled(bench, scenario, value, scene.evidence(), did)
 
@@ -166,10 +167,11 @@ def test_waits_for_a_rival(bench: Bench):
 def test_an_edit_in_the_middle(bench: Bench):
     order_id = SMALL.approved_ids[-1]
     items = list(SMALL.approval)
-    for boundary in bench.record(SMALL, "cancel_orders", SMALL.tenant, items):
+    record = bench.record(SMALL, "cancel_orders", SMALL.tenant, items)
+    for boundary in record:
         for edit in (EDITS[1], EDITS[3], EDITS[4]):
             did = (
-                f"held the call after step {boundary.number} ({boundary.sql[:40].strip()}), "
+                f"held the call after {step_text(record, boundary.number)}, "
                 f"let another owner {edit.words} order {order_id}, let the call go on"
             )
             with bench.scene(SMALL) as scene:
@@ -203,9 +205,10 @@ def edit_unless_locked(scene: Scene, edit: Edit, order_id: int) -> bool:
 )
 def test_two_identical_calls(bench: Bench):
     items = list(SMALL.approval)
-    for boundary in bench.record(SMALL, "cancel_orders", SMALL.tenant, items):
+    record = bench.record(SMALL, "cancel_orders", SMALL.tenant, items)
+    for boundary in record:
         did = (
-            f"held one call after step {boundary.number} ({boundary.sql[:40].strip()}), "
+            f"held one call after {step_text(record, boundary.number)}, "
             "started the same call in a second program, let the first go on"
         )
         with bench.scene(SMALL) as scene:
@@ -227,8 +230,9 @@ def test_two_identical_calls(bench: Bench):
 @check("a killed call leaves all of its orders cancelled, or none", promise="approved version", points=8)  # fmt: skip
 def test_killed_at_every_step(bench: Bench):
     items = list(SMALL.approval)
-    for boundary in bench.record(SMALL, "cancel_orders", SMALL.tenant, items):
-        did = f"killed the client after step {boundary.number} of the call ({boundary.sql[:40].strip()})"
+    record = bench.record(SMALL, "cancel_orders", SMALL.tenant, items)
+    for boundary in record:
+        did = f"killed the client after {step_text(record, boundary.number)}"
         with bench.scene(SMALL) as scene:
             actor, hold = bench.held(scene, boundary.number, "cancel_orders", SMALL.tenant, items)
             committed = any(b.committed for b in actor.lane.boundaries)

@@ -12,6 +12,7 @@ from harness.grading.check import check
 from harness.grading.damage import DAMAGE
 from harness.grading.reconciling import FILE, BadQuery, Row, open_reader, read_query, run_query
 from harness.grading.shapes import SHAPES
+from harness.grading.words import step_text
 from harness.history import show_ids
 from harness.records import AuditRow, CallResult, Evidence, ItemRow, JobRow, OrderRow, Raised
 from harness.run import describe_failure
@@ -37,6 +38,9 @@ DRIFT: Mapping[int, tuple[str, str]] = {
     19: ("created it anew, pending in revision 1", "state = 'pending', revision = 1"),
 }
 GONE = (1, 10, 18)
+
+#: Rows of a query, or wrong positions, that one message spells out.
+ROWS_SHOWN = 6
 
 Groups = dict[str, tuple[int, ...]]
 Reader = psycopg.Connection[Any]
@@ -165,7 +169,7 @@ def test_one_moment(bench: Bench):
         f"another transaction edit order {later}, put order {sooner} back and commit the last chunk"
     )
     for step in steps:
-        did = f"held the report after step {step.number} ({step.sql[:40].strip()}...), let {story}, let the report go on"
+        did = f"held the report after {step_text(steps, step.number)}, let {story}, let the report go on"
         with bench.scene(JOB) as scene:
             scene.rival(edit, (sooner,))
             actor, _ = bench.held(scene, step.number, "report", JOB.job_id)
@@ -275,7 +279,7 @@ def test_reconcile_is_silent_when_exact(bench: Bench):
         with open_reader(scene.laboratory) as reader:
             for job in (odd, *stages):
                 did = f"ran reconcile.sql for job {job.job_id!r}, exact in its first {job.next_index} of {len(job.approval)}"
-                counted(bench, did, ask(bench, reader, query, job), set())
+                counted(bench, did, job, ask(bench, reader, query, job), set())
 
 
 @check("reconcile.sql has one row for each position that is damaged", promise="honest report", points=10)  # fmt: skip
@@ -290,7 +294,7 @@ def test_reconcile_finds_damage(bench: Bench):
                 evidence = scene.evidence()
                 did = f"{damage.words}, then ran reconcile.sql"
                 wrong = wrong_positions(evidence, job)
-                counted(bench, did, rows, wrong, past_end(evidence, job))
+                counted(bench, did, job, rows, wrong, past_end(evidence, job))
                 heal(scene, job)
 
 
@@ -304,17 +308,19 @@ def test_reconcile_finds_drift(bench: Bench):
             scene.rival(f"UPDATE orders SET {assignment} WHERE order_id = %s", (order_id,))
             wrong.add(position)
             did = f"order {order_id}: another owner {words}; ran reconcile.sql"
-            counted(bench, did, ask(bench, reader, query, JOB), wrong)
+            counted(bench, did, JOB, ask(bench, reader, query, JOB), wrong)
         for position in GONE:
             order_id = JOB.approved_ids[position]
             scene.rival("DELETE FROM orders WHERE order_id = %s", (order_id,))
             wrong.add(position)
             did = f"order {order_id}: another owner deleted it; ran reconcile.sql"
-            counted(bench, did, ask(bench, reader, query, JOB), wrong)
+            counted(bench, did, JOB, ask(bench, reader, query, JOB), wrong)
         scene.rival("DELETE FROM job_audit WHERE position IN (0, 1, 6)")
         scene.rival("UPDATE job_audit SET qty = qty + 3, order_id = 77 WHERE position IN (3, 7)")
         did = "spoiled the audit too, partly at the same positions; ran reconcile.sql"
-        counted(bench, did, ask(bench, reader, query, JOB), wrong_positions(scene.evidence(), JOB))
+        counted(
+            bench, did, JOB, ask(bench, reader, query, JOB), wrong_positions(scene.evidence(), JOB)
+        )
 
 
 def read(bench: Bench) -> bytes:
@@ -337,17 +343,24 @@ def ask(bench: Bench, reader: Reader, query: bytes, job: Scenario) -> list[Row]:
 
 
 def counted(
-    bench: Bench, did: str, rows: Sequence[Row], wrong: set[int], maybe: Iterable[int] = ()
+    bench: Bench,
+    did: str,
+    job: Scenario,
+    rows: Sequence[Row],
+    wrong: set[int],
+    maybe: Iterable[int] = (),
 ) -> None:
     """Demand one row for each wrong position; positions that `maybe` holds may have one, too."""
     if len(wrong) <= len(rows) <= len(wrong | set(maybe)):
         return
-    places = f"positions {show_ids(wrong)}" if len(wrong) > 1 else f"position {show_ids(wrong)}"
-    shown = "; ".join(f"({', '.join(row)})" for row in rows[:6])
-    more = f" and {len(rows) - 6} more" if len(rows) > 6 else ""
+    ids = dict(enumerate(job.approved_ids))
+    places = ", ".join(f"{p} (order {ids.get(p, 'none')})" for p in sorted(wrong)[:ROWS_SHOWN])
+    places += f" and {len(wrong) - ROWS_SHOWN} more" if len(wrong) > ROWS_SHOWN else ""
+    shown = "; ".join(f"({', '.join(row)})" for row in rows[:ROWS_SHOWN])
+    more = f" and {len(rows) - ROWS_SHOWN} more" if len(rows) > ROWS_SHOWN else ""
     raise bench.broken(
         did,
-        f"one row for each wrong position: {places}" if wrong else "no row",
+        f"one row for each of {len(wrong)} wrong positions: {places}" if wrong else "no row",
         f"{len(rows)} rows: {shown}{more}" if rows else "no row",
         cause="A plain join hides what one side lacks, and a comparison with NULL is not true."
         if len(rows) < len(wrong)
