@@ -140,7 +140,9 @@ class Lane:
     @property
     def idle(self) -> bool:
         """Tell whether the client is connected and its session waits outside a transaction."""
-        return any(link.session and link.client.open and link.session.idle for link in self._links)
+        return any(
+            link.session and link.client.open and link.session.idle for link in self._links.copy()
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -265,6 +267,7 @@ class Lane:
                 self._begin_hold(session, boundary, False)
             else:
                 session.let_through()
+        holder.advance()  # first, so that a unit held before its number still gets that number
         for link in self._links.copy():
             if link.session is not None:
                 link.session.advance()

@@ -106,5 +106,5 @@ class Proxy:
         """Keep the first unexpected error and end all: a proxy that goes on would report fiction."""
         error = context.get("exception")
         self.failure = self.failure or f"{context['message']}: {error!r}"
-        for lane in self._lanes:
+        for lane in self._lanes.copy():
             lane.break_off()

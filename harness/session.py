@@ -107,9 +107,7 @@ class Session:
         self._withheld: list[bytes] = []
         self._withheld_bytes = 0
         self._transparent = False  # replication: nothing to gate
-        self._midway = (
-            False  # the last message forwarded is a long one, and its end is still to come
-        )
+        self._midway = False  # the last message forwarded is a long one, its end is still to come
         self._unsynced = False  # extended messages were forwarded and no Sync yet
         self._skipping = False  # the server skips everything up to Sync
         self._early_error = ""  # an error that came while no unit was at work
