@@ -267,6 +267,7 @@ def test_a_watch_checks_again_after_a_save_and_shows_what_changed(
     checkout.file(3).write_text(checkout.file(3).read_text() + "# a word\n")
     output = command.wait_for("(as before)")
     assert output.count("pass  ") == 4, "nothing changed, so nothing but the line is shown"
+    assert output.count("Lab 3 is done") == 2, "told when it becomes true"
     os.kill(command.process.pid, signal.SIGINT)
     assert command.wait() == 130
     assert "Traceback" not in command.output

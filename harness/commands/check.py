@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from harness.commands.common import Exit, Impl, JsonFile, chosen_lab, err, out, trouble_told, usage
+from harness.commands.learn import tell
 from harness.course import COURSE, LABS, Lab
 from harness.impl import UnknownImpl, find_impl
 from harness.records import Verdict
@@ -115,12 +116,13 @@ def _round(
         run = run_checks(order, workshop, checklist)
         checklist.finish()
     if run.trouble:
-        err.print(f"[bold magenta]The checks could not be run:[/]\n{run.trouble}", highlight=False)
+        err.print(Text("The checks could not be run:", style="bold magenta"))
+        err.print(Text(run.trouble), soft_wrap=True)
     for entry in order.labs:
         if run.of(entry):
             out.print(points_line(entry, run, before))
-            first = before is None or run.passed(entry)
-            if own and first and (step := next_step(entry, run)):
+            news = before is None or (run.passed(entry) and run.changed(before))
+            if own and news and (step := next_step(entry, run)):
                 print_words(out, step, 0)
     if len(order.labs) > 1:
         points, most = sum(r.points for r in run.results), sum(r.max_points for r in run.results)
@@ -142,7 +144,7 @@ def _remember(order: CheckOrder, run: CheckRun) -> None:
         points, most = sum(r.points for r in results), sum(r.max_points for r in results)
         progress = record(entry, points=points, max_points=most, worked=False)
         if progress.trouble:
-            err.print(f"[yellow]Progress:[/] {progress.trouble}", highlight=False)
+            tell(progress)
             return
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from harness.course import Lab, lab
 from harness.records import Verdict
@@ -43,7 +44,7 @@ JsonFile = Annotated[
 
 def usage(message: str) -> NoReturn:
     """End with status 2 and one clear line."""
-    err.print(f"[bold red]lab:[/] {message}", highlight=False)
+    err.print(f"[bold red]lab:[/] {escape(message)}", highlight=False)
     raise typer.Exit(Exit.USAGE)
 
 

@@ -85,7 +85,7 @@ def hint(
 def tell(progress: Progress) -> None:
     """Print what is wrong with the progress file, if anything is."""
     if progress.trouble:
-        err.print(f"[yellow]Progress:[/] {progress.trouble}", highlight=False)
+        err.print(Text.assemble(("Progress: ", "yellow"), progress.trouble), soft_wrap=True)
 
 
 def state(lab: Lab, known: LabProgress) -> str:

@@ -7,7 +7,7 @@ a `CheckRun`. The workshop is opened by the caller and lent, so that a watch kee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,10 @@ class CheckRun:
     def passed(self, lab: Lab) -> bool:
         """Tell whether every check of a lab passed."""
         return all(result.verdict is Verdict.PASS for result in self.of(lab))
+
+    def changed(self, before: Mapping[str, CheckResult]) -> bool:
+        """Tell whether a check has another verdict than before."""
+        return any(r.id in before and before[r.id].verdict is not r.verdict for r in self.results)
 
 
 class Listener:
