@@ -8,9 +8,10 @@ from harness.grading.rivals import EDITS
 from harness.grading.shapes import SHAPES
 from harness.history import order_moves, show_ids
 from harness.judge import judge_finished, judge_safety
-from harness.records import Stop
+from harness.records import Raised, Stop
 from harness.scenario import Scenario, festival
 from harness.script import run_chunks
+from harness.workshop import Actor
 
 POINTS = ("orders", "audit", "checkpoint", "commit")
 
@@ -117,10 +118,25 @@ def overlap(bench: Bench, scenario: Scenario, boundary: int) -> None:
         second.go_on()
         evidence = scene.evidence()
         bench.judged(judge_safety(scenario, evidence), did)
+        for worker in (first, second):
+            no_false_alarm(bench, worker, did)
         if judge_finished(scenario, evidence):  # one may have given way to the other with an error
             bench.actor(scene).follow(run_chunks(scenario))
             evidence = scene.evidence()
         bench.judged(judge_safety(scenario, evidence) or judge_finished(scenario, evidence), did)
+
+
+def no_false_alarm(bench: Bench, worker: Actor, did: str) -> None:
+    """A worker may be refused by the database, but nothing here is a conflict or damage."""
+    for _, result in worker.calls:
+        if isinstance(result, Raised) and (
+            result.is_a("Conflict") or result.is_a("DamagedProgress")
+        ):
+            raise bench.broken(
+                did, "no Conflict: every order is as it was approved, or the job has cancelled it",
+                f"{result.type_name}: {result.text}",
+                cause="Both chose the same chunk: the choice is not protected until the commit.",
+            )  # fmt: skip
 
 
 @check("a call inside an open transaction does not commit it", promise="bound", points=10)
@@ -145,15 +161,20 @@ def test_leaves_the_connection_as_it_was(bench: Bench):
     with bench.scene(scenario) as scene:
         scene.rival("UPDATE orders SET revision = revision + 1 WHERE order_id = %s", (edited,))
         actor = bench.actor(scene)
-        for job_id, did in (
-            (scenario.job_id, "after a chunk"),
-            (scenario.job_id, "after a Conflict"),
-            ("no-such-job", "after UnknownJob"),
-        ):
-            before = bench.session(actor)
-            result = bench.result(actor, "run_chunk", job_id)
-            bench.hygiene(actor, before, result, f"{did}, looked at the connection")
+        left_as_it_was(bench, actor, scenario.job_id, "after a chunk")
+        left_as_it_was(bench, actor, scenario.job_id, "after a Conflict")
+        left_as_it_was(bench, actor, "no-such-job", "after UnknownJob")
         bench.durable(scene.evidence())
+    complete = festival(23, 10, seed=13, done_chunks=3)
+    with bench.scene(complete) as scene:
+        actor = bench.actor(scene)
+        left_as_it_was(bench, actor, complete.job_id, "after finding the job complete")
+
+
+def left_as_it_was(bench: Bench, actor: Actor, job_id: str, did: str) -> None:
+    before = bench.session(actor)
+    result = bench.result(actor, "run_chunk", job_id)
+    bench.hygiene(actor, before, result, f"{did}, looked at the connection")
 
 
 def _state(evidence) -> list[object]:
