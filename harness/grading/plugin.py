@@ -12,38 +12,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.course import COURSE, Lab
-from harness.grading.check import (
-    CHECK_ATTRIBUTE,
-    Check,
-    EarlierLabMissing,
-    FaultMissed,
-    NotStarted,
-    PromiseBroken,
-)
+from harness.grading.check import CHECK_ATTRIBUTE, Check
 from harness.grading.result import CheckResult, result_data
-from harness.grading.words import broken_text, not_started_text, ours_text
+from harness.grading.runner import play_check
 from harness.impl import UnknownImpl, find_impl
 from harness.records import Verdict
-
-#: How often a check may end without a verdict on the learner's code before that is reported.
-TRIES = 2
 
 RESULT = pytest.StashKey[CheckResult]()
 RESULTS = pytest.StashKey[dict[str, CheckResult]]()
 STARTED = pytest.StashKey[float]()
 #: An open workshop that whoever runs pytest in-process lends to the session (`lab check`).
 WORKSHOP: pytest.StashKey[Any] = pytest.StashKey()
-
-
-class Ours(Exception):
-    """A check ended void or with an error of the harness; the text says why."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -109,22 +94,22 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if check is None:
         return None
     lab = lab_of(pyfuncitem.path)
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     started = time.perf_counter()
-    for attempt in range(TRIES):
-        verdict, message, evidence, problem = _play(pyfuncitem, lab)
-        if verdict not in (Verdict.VOID, Verdict.ERROR) or attempt == TRIES - 1:
-            break
+    played = play_check(
+        lambda: pyfuncitem.obj(**arguments), lab, repeat_command(pyfuncitem, lab)
+    )  # fmt: skip
     result = _result(
-        pyfuncitem, lab, check, verdict, message=message, evidence=evidence,
+        pyfuncitem, lab, check, played.verdict, message=played.message, evidence=played.evidence,
         duration_s=time.perf_counter() - started,
     )  # fmt: skip
     pyfuncitem.stash[RESULT] = result
     pyfuncitem.config.stash[RESULTS][pyfuncitem.nodeid] = result
     _write(pyfuncitem.config)
-    if verdict is Verdict.SKIP:
-        pytest.skip(message)
-    if problem is not None:
-        raise problem
+    if played.verdict is Verdict.SKIP:
+        pytest.skip(played.message)
+    if played.problem is not None:
+        raise played.problem
     return True
 
 
@@ -159,28 +144,6 @@ def lab_of(path: Path) -> Lab:
         if lab.folder in path.parts:
             return lab
     raise LookupError(f"{path} is in no lab folder: a graded check belongs into labs/labNN_*/")
-
-
-def _play(
-    item: pytest.Function, lab: Lab
-) -> tuple[Verdict, str, dict[str, Any], BaseException | None]:
-    """Run the check once and turn how it ended into a verdict."""
-    arguments = {name: item.funcargs[name] for name in item._fixtureinfo.argnames}
-    repeat = repeat_command(item, lab)
-    try:
-        item.obj(**arguments)
-    except PromiseBroken as broken:
-        evidence = {"findings": [asdict(finding) for finding in broken.findings]}
-        return Verdict.FAIL, broken_text(broken, repeat), evidence, broken
-    except NotStarted as problem:
-        return Verdict.FAIL, not_started_text(lab, problem), {"not_started": True}, problem
-    except EarlierLabMissing as missing:
-        return Verdict.SKIP, str(missing), {"missing_lab": missing.number}, None
-    except FaultMissed as missed:
-        return Verdict.VOID, ours_text("void", missed, repeat), {}, Ours(str(missed))
-    except Exception as problem:
-        return Verdict.ERROR, ours_text("error", problem, repeat), {}, problem
-    return Verdict.PASS, "", {}, None
 
 
 def repeat_command(item: pytest.Item, lab: Lab) -> str:

@@ -1,0 +1,104 @@
+"""The matrix: every wrong answer is caught with the right words, every right answer scores full.
+
+The graded checks are themselves under test here. For a wrong answer the checks of its lab run until
+one fails and names the promise that the answer's note names; the others of the lab may fail too. For
+a right answer every check must pass of every lab whose file it brings, and of the labs that call it.
+
+At the end a table shows which check caught which wrong answer: `uv run pytest tests/test_matrix.py -rA`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from zoo import Right, Wrong, materialise, right_answers, wrong_answers
+
+from harness.course import COURSE, LABS, SOLUTIONS, Lab, lab
+from harness.grading.bench import Bench
+from harness.grading.runner import Played, checks_of, play_check
+from harness.records import Verdict
+
+#: Which labs call a lab's functions, so that a style in one shows in the others too.
+CALLERS = {1: (), 2: (3,), 3: (4,), 4: (5, 6), 5: (), 6: (), 7: (),
+           8: (11,), 9: (10,), 10: (11,), 11: (), 12: ()}  # fmt: skip
+
+WRONG = wrong_answers()
+RIGHT = right_answers()
+TABLE: list[tuple[str, str, str]] = []
+
+
+def play(workshop: object, impl: Path, of: Lab) -> Iterator[tuple[str, Played]]:
+    """Run the graded checks of one lab on an implementation, one after another."""
+    for name, check, function in checks_of(of):
+        bench = Bench(workshop, impl, of, check)
+        yield name, play_check(lambda bench=bench, function=function: function(bench), of, "again")
+
+
+def promises_named(played: Played) -> set[str]:
+    return {finding["promise"] for finding in played.evidence.get("findings", ())}
+
+
+def labs_of(answer: Right) -> list[Lab]:
+    """Return the labs that an answer's files belong to, and those that call them."""
+    brought = {
+        entry.number for entry in COURSE for path in answer.files if path.startswith(entry.folder)
+    }
+    return [lab(n) for n in sorted(brought | {c for n in brought for c in CALLERS[n]})]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=[answer.name for answer in WRONG])
+def test_a_wrong_answer_is_caught_with_its_promise(wrong: Wrong, workshop, tmp_path):
+    impl = materialise(wrong, tmp_path / "impl")
+    failed = []
+    for name, played in play(workshop, impl, lab(wrong.lab)):
+        assert played.verdict in (Verdict.PASS, Verdict.FAIL), f"{name}: {played.message}"
+        if played.verdict is Verdict.FAIL:
+            failed.append(f"{name}: {sorted(promises_named(played))}")
+            if wrong.promise in promises_named(played):
+                TABLE.append((wrong.name, name, wrong.promise))
+                return
+    pytest.fail(
+        f"{wrong.mistake}\nno check of lab {wrong.lab} named {wrong.promise!r}; failed: {failed}"
+    )
+
+
+@pytest.mark.parametrize("right", RIGHT, ids=[answer.name for answer in RIGHT])
+def test_a_right_answer_scores_full(right: Right, workshop, tmp_path):
+    impl = materialise(right, tmp_path / "impl")
+    for entry in labs_of(right):
+        for name, played in play(workshop, impl, entry):
+            assert played.verdict is Verdict.PASS, f"lab {entry.number}, {name}:\n{played.message}"
+
+
+@pytest.mark.parametrize("entry", COURSE, ids=[entry.folder for entry in COURSE])
+def test_the_worked_answer_scores_full(entry: Lab, workshop):
+    points = 0
+    for name, played in play(workshop, SOLUTIONS, entry):
+        assert played.verdict is Verdict.PASS, f"{name}:\n{played.message}"
+    for _, check, _ in checks_of(entry):
+        points += check.points
+    assert points == 100
+
+
+@pytest.mark.parametrize("entry", COURSE, ids=[entry.folder for entry in COURSE])
+def test_the_stub_is_told_as_not_started(entry: Lab, workshop, tmp_path):
+    """Earlier labs are done; this one still has its TODO."""
+    impl = materialise(
+        Right("stub", "", {entry.file: (LABS / entry.file).read_text()}), tmp_path / "impl"
+    )
+    for name, played in play(workshop, impl, entry):
+        assert played.verdict is Verdict.FAIL, f"{name}: {played.verdict}"
+        assert played.evidence == {"not_started": True}, f"{name}:\n{played.message}"
+        assert "Traceback" not in played.message
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table_at_the_end() -> Iterator[None]:
+    """Print which check caught which wrong answer."""
+    yield
+    width = max((len(name) for name, _, _ in TABLE), default=0)
+    print("\nwrong answer, caught by, promise named")
+    for name, check, promise in sorted(TABLE):
+        print(f"{name:<{width}}  {check:<50}  {promise}")
