@@ -14,7 +14,7 @@ an answer of the database, a process ID or a clock. After every rule the judge r
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,16 +48,18 @@ from harness.records import (
     Stop,
 )
 from harness.scenario import Scenario, festival, unregistered
-from harness.script import Script, drain, read_report, register
+from harness.script import Script, ScriptMaker, drain, read_report, register, run_chunks
 from harness.seeding import seed as seed_rows
 from harness.workshop import Actor, Scene, Workshop
 
-#: Two jobs with orders of their own; three chunks each, the last one short.
+#: Two jobs with orders of their own; three chunks each, the last one short. One is registered already.
 JOBS = (
-    unregistered(festival(5, 2, job_id="spring", first_id=1001)),
+    festival(5, 2, job_id="spring", first_id=1001),
     unregistered(festival(5, 2, job_id="autumn", first_id=5001, seed=1)),
 )
 WORKERS_MAX = 3
+#: What a worker may be asked to do; whoever drains also doubts, and is harder to lead astray.
+WORK: Mapping[str, ScriptMaker] = {"run_chunk": run_chunks, "drain": drain}
 #: The most boundaries one step of a worker goes: a chunk of the worked answer has about 24.
 STEP_MAX = 24
 WAITS = "it waits for a lock"
@@ -98,7 +100,7 @@ class Machine(RuleBasedStateMachine):
     def __post_init__(self) -> None:
         super().__init__()
         self.started = 0
-        self.registered: set[int] = set()
+        self.registered = {n for n, job in enumerate(JOBS) if job.registered}
         self.touched: set[int] = set()  # approved orders that another owner edited or deleted
         self.zombies: list[int] = []
         self._stage: AbstractContextManager[Scene] | None = None  # taken by the first rule
@@ -159,15 +161,19 @@ class Machine(RuleBasedStateMachine):
     # --- workers --------------------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.workers) < WORKERS_MAX)
-    @rule(job=st.integers(0, 1), boundary=st.integers(1, STEP_MAX))
-    def start(self, job: int, boundary: int) -> None:
+    @rule(
+        job=st.integers(0, 1),
+        boundary=st.integers(1, STEP_MAX),
+        work=st.sampled_from(sorted(WORK)),
+    )
+    def start(self, job: int, boundary: int, work: str) -> None:
         """Start a worker on a job, up to a boundary."""
         self.started += 1
         actor = self.scene.actor(self.impl, stop=Stop(boundary=boundary))
         worker = Worker(f"W{self.started}", job, actor)
         self.workers.append(worker)
-        actor.start(drain(JOBS[job]))
-        self._go(worker, f"{worker.name} starts on {JOBS[job].job_id}")
+        actor.start(WORK[work](JOBS[job]))
+        self._go(worker, f"{worker.name} starts to {work} {JOBS[job].job_id}")
 
     @precondition(lambda self: self.workers)
     @rule(which=st.integers(0, WORKERS_MAX - 1), boundaries=st.integers(1, STEP_MAX))

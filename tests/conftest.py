@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.database import Laboratory, Server, open_laboratory, open_server
+from harness.workshop import Workshop, open_workshop
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +29,10 @@ def clean(laboratory: Laboratory) -> Laboratory:
     """The laboratory without rows, learner sessions or prepared transactions."""
     laboratory.clear()
     return laboratory
+
+
+@pytest.fixture(scope="session")
+def workshop() -> Iterator[Workshop]:
+    """Server, database, proxy and fork server for tests that play whole runs."""
+    with open_workshop() as opened:
+        yield opened
