@@ -65,6 +65,8 @@ class Run:
     resumed_by: int | None = None
     boundaries: tuple[Boundary, ...] = ()
     events: tuple[WireEvent, ...] = ()
+    resume_boundaries: tuple[Boundary, ...] = ()  # of the client that finished
+    resume_events: tuple[WireEvent, ...] = ()
     calls: tuple[tuple[Call, CallResult], ...] = ()
     seconds: float = 0.0
     note: str = ""
@@ -179,6 +181,8 @@ class Play:
             before[-1],
             after,
             healthy.client.pid,
+            resume_boundaries=healthy.lane.boundaries,
+            resume_events=healthy.lane.events,
             note=note if landed else "; ".join(kill.void_reason for kill in kills),
             **self._seen(actor),
         )

@@ -296,4 +296,6 @@ def _failed_by_itself(record: Run) -> bool:
 
 def _light(run: Run) -> Run:
     """Drop the wire log of a run that needs no explanation: thousands of runs are kept."""
-    return run if run.verdict is Verdict.FAIL else replace(run, events=(), boundaries=())
+    if run.verdict is Verdict.FAIL:
+        return run
+    return replace(run, events=(), boundaries=(), resume_events=(), resume_boundaries=())
