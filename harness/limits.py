@@ -65,6 +65,11 @@ CLIENT_CLOSING_WAIT_S = 1.0
 #: A fork server imports psycopg in 0.3 s; a cold disk under load takes seconds.
 FORK_SERVER_START_WAIT_S = 30.0
 
+#: Once a client of a lab broke a limit, the lab's other checks get this much: a loop is a loop in all
+#: of them, and a learner should not wait ten minutes to read it eight times. A sound call takes a tenth.
+HURRIED_WALL_S = 10.0
+HURRIED_CPU_S = 5.0
+
 # --- the wire ---------------------------------------------------------------------------------------
 
 #: PostgreSQL's own limit for one message is 1 GiB; a larger length is a broken stream.

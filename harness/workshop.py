@@ -30,7 +30,7 @@ from harness.database import Laboratory, open_laboratory, open_server
 from harness.evidence import read_evidence
 from harness.limits import HOLD_WAIT_S, KILL_WAIT_S, PROGRAM_WALL_S
 from harness.proxy import Lane, Proxy
-from harness.records import CallResult, Died, Evidence, Hold, Kill, Policy, Stop
+from harness.records import CallResult, Died, EndKind, Evidence, Hold, Kill, Policy, Stop
 from harness.scenario import Scenario
 from harness.script import Call, Script
 from harness.seeding import seed
@@ -46,6 +46,10 @@ class Workshop:
         self.laboratory = laboratory
         self.proxy = proxy
         self.host = host
+        #: What a client may use where nothing else is said.
+        self.limits = ClientLimits()
+        #: Whether a client has run into a limit; whoever asks sets it back.
+        self.limit_broken = False
 
     @contextmanager
     def scene(self, scenario: Scenario | Seeder | None = None) -> Iterator[Scene]:
@@ -130,7 +134,7 @@ class Scene:
         """
         lane = self.workshop.proxy.lane(stop=stop)
         dsn = self._dsn(lane, settings)
-        client = self.workshop.host.start_calls(impl, dsn, limits=limits or ClientLimits())
+        client = self.workshop.host.start_calls(impl, dsn, limits=limits or self.workshop.limits)
         return self._add(Actor(self, client, lane))
 
     def program(
@@ -147,7 +151,9 @@ class Scene:
         lane = self.workshop.proxy.lane(stop=stop)
         dsn = self._dsn(lane, settings)
         argv = [argument.replace("{dsn}", dsn) for argument in arguments]
-        client = self.workshop.host.start_program(impl, lab, argv, limits=limits or ClientLimits())
+        client = self.workshop.host.start_program(
+            impl, lab, argv, limits=limits or self.workshop.limits
+        )
         return self._add(Actor(self, client, lane, program=True))
 
     def command(
@@ -165,7 +171,7 @@ class Scene:
         names = {"PGHOST": "host", "PGPORT": "port", "PGUSER": "user", "PGPASSWORD": "password",
                  "PGDATABASE": "dbname", "PGSSLMODE": "sslmode", "PGGSSENCMODE": "gssencmode"}  # fmt: skip
         env = {"DATABASE_URL": dsn, **{name: str(parts[key]) for name, key in names.items()}}
-        caps = limits or ClientLimits()
+        caps = limits or self.workshop.limits
         client = self.workshop.host.start_command(command, env=env, cwd=cwd, limits=caps)
         return self._add(Actor(self, client, lane, program=True))
 
@@ -262,6 +268,8 @@ class Scene:
         """End every actor, whatever state it is in."""
         for actor in self._actors:
             actor.close()
+            if actor.client.wait().kind is EndKind.LIMIT:
+                self.workshop.limit_broken = True
 
 
 class Actor:

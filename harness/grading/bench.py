@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.client import ClientLimits
 from harness.course import COURSE, Lab
 from harness.faults import Fault
 from harness.grading.check import (
@@ -29,6 +30,7 @@ from harness.grading.check import (
     PromiseBroken,
 )
 from harness.history import show_ids
+from harness.limits import HURRIED_CPU_S, HURRIED_WALL_S
 from harness.place import place_kill
 from harness.records import (
     Boundary,
@@ -74,6 +76,11 @@ class Bench:
         self.lab = lab
         self.check = check
         self.output: list[str] = []
+
+    def hurry(self, hurried: bool) -> None:
+        """Give the clients of this check less when an earlier one of the lab ran into a limit."""
+        less = ClientLimits(wall_s=HURRIED_WALL_S, cpu_s=HURRIED_CPU_S)
+        self.workshop.limits = less if hurried else ClientLimits()
 
     # --- playing ------------------------------------------------------------------------------------
 
@@ -343,8 +350,18 @@ class Bench:
         actor.wait_connected()
         return SessionBefore({str(name): value for name, value in actor.lane.ask(_SETTINGS)})
 
-    def hygiene(self, actor: Actor, before: SessionBefore, result: CallResult, did: str) -> None:
-        """Demand that a call left the connection as it got it: idle, no lock, settings unchanged."""
+    def hygiene(
+        self, actor: Actor, before: SessionBefore, result: CallResult, did: str, ended: str = ""
+    ) -> None:
+        """Demand that a call left the connection as it got it: idle, no lock, settings unchanged.
+
+        The call must have ended as it should, with a result or with the error `ended`: a function
+        that does nothing leaves everything as it was, and has kept no promise by it.
+        """
+        if ended:
+            self.raises(result, ended, did)
+        else:
+            self.returned(result, did)
         state = None if isinstance(result, Died) else result.connection
         seen = ""
         if state is None or state.closed:
@@ -372,6 +389,9 @@ class Bench:
 
     def durable(self, evidence: Evidence) -> None:
         """Demand that no commit traded durability for speed."""
+        if not evidence.changes:
+            did = "called it and read what was committed"
+            raise self.broken(did, "the work of the call", "nothing", promise="hygiene")
         lax = sorted({c.xid for c in evidence.changes if c.synchronous_commit == "off"})
         if lax:
             raise self.broken(

@@ -26,6 +26,8 @@ from harness.records import Verdict
 
 RESULT = pytest.StashKey[CheckResult]()
 RESULTS = pytest.StashKey[dict[str, CheckResult]]()
+#: The labs of which a client has broken a limit; their other checks get less of everything.
+HURRIED = pytest.StashKey[set[int]]()
 STARTED = pytest.StashKey[float]()
 #: An open workshop that whoever runs pytest in-process lends to the session (`lab check`).
 WORKSHOP: pytest.StashKey[Any] = pytest.StashKey()
@@ -46,6 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse an unknown implementation before anything is collected."""
     config.stash[RESULTS] = {}
+    config.stash[HURRIED] = set()
     config.stash[STARTED] = time.perf_counter()
     try:
         find_impl(config.getoption("--impl"))
@@ -94,11 +97,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if check is None:
         return None
     lab = lab_of(pyfuncitem.path)
+    bench: Any = pyfuncitem.funcargs.get("bench")
+    hurried = pyfuncitem.config.stash[HURRIED]
+    if bench is not None:
+        bench.hurry(lab.number in hurried)
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     started = time.perf_counter()
     played = play_check(
         lambda: pyfuncitem.obj(**arguments), lab, repeat_command(pyfuncitem, lab)
     )  # fmt: skip
+    if bench is not None and bench.workshop.limit_broken:
+        hurried.add(lab.number)
+        bench.workshop.limit_broken = False
     result = _result(
         pyfuncitem, lab, check, played.verdict, message=played.message, evidence=played.evidence,
         duration_s=time.perf_counter() - started,

@@ -24,11 +24,15 @@ from harness.grading.check import (
     NotStarted,
     PromiseBroken,
 )
-from harness.grading.words import broken_text, not_started_text, ours_text
+from harness.grading.words import broken_text, not_started_text, ours_text, unfit_text
 from harness.records import Verdict
 
 #: How often a check may end without a verdict on the learner's code before that is reported.
 TRIES = 2
+
+
+#: What Python raises when an answer is not of the kind that the contract names.
+UNFIT = (AttributeError, TypeError, ValueError, KeyError, IndexError)
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,21 @@ def _load(path: Path) -> ModuleType:
     return sys.modules[name]
 
 
+def _is_about_the_answer(problem: BaseException) -> bool:
+    """Tell whether an error arose where a check looks into what the learner's code answered.
+
+    The check's own frame is the innermost then, or `Seen`, which stands for the learner's object. A
+    fault of the harness has a frame of the harness there.
+    """
+    trace = problem.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    path = Path(trace.tb_frame.f_code.co_filename)
+    return path.name.startswith("test_") or trace.tb_frame.f_code.co_qualname.startswith("Seen.")
+
+
 def _play_once(play: Callable[[], Any], lab: Lab, repeat: str) -> Played:
     try:
         play()
@@ -83,6 +102,11 @@ def _play_once(play: Callable[[], Any], lab: Lab, repeat: str) -> Played:
         return Played(Verdict.SKIP, str(missing), {"missing_lab": missing.number})
     except FaultMissed as missed:
         return Played(Verdict.VOID, ours_text("void", missed, repeat), {}, missed)
+    except UNFIT as problem:
+        if not _is_about_the_answer(problem):
+            return Played(Verdict.ERROR, ours_text("error", problem, repeat), {}, problem)
+        unfit = {"unfit_answer": str(problem)}
+        return Played(Verdict.FAIL, unfit_text(lab, problem, repeat), unfit, problem)
     except Exception as problem:
         return Played(Verdict.ERROR, ours_text("error", problem, repeat), {}, problem)
     return Played(Verdict.PASS)

@@ -51,6 +51,19 @@ def not_started_text(lab: Lab, problem: NotStarted) -> str:
     ])  # fmt: skip
 
 
+def unfit_text(lab: Lab, problem: BaseException, repeat: str) -> str:
+    """Say that an answer is not of the kind that the contract names."""
+    return "\n".join([
+        _line("promise", "the contract"),
+        _line("did", f"called a function of lab {lab.number} and looked into its answer"),
+        _line("expected", f"an answer as the docstring in labs/{lab.file} describes it"),
+        _line("seen", f"{problem}"),
+        _line("likely cause", "The function returns nothing on some path, or another kind of value."),
+        _line("read", f"labs/{lab.folder}/README.md"),
+        _line("again", repeat),
+    ])  # fmt: skip
+
+
 def ours_text(verdict: str, problem: BaseException, repeat: str) -> str:
     """Say that a check ended without a verdict on the learner's code."""
     return "\n".join([

@@ -306,15 +306,15 @@ def test_leaves_the_connection_as_it_was(bench: Bench):
             did, "no job, and no list", _left(evidence),
             cause="The function commits by itself; conn.transaction() nests as a savepoint instead.",
         )  # fmt: skip
-        for words, arguments in (
-            ("a registration", request(scenario)),
-            ("the same request again", request(scenario)),
-            ("a Conflict", request(scenario, size=5)),
-            ("a ValueError", request(scenario, orders=[])),
+        for words, ended, arguments in (
+            ("a registration", "", request(scenario)),
+            ("the same request again", "", request(scenario)),
+            ("a Conflict", "Conflict", request(scenario, size=5)),
+            ("a ValueError", "ValueError", request(scenario, orders=[])),
         ):
             before = bench.session(actor)
             result = bench.result(actor, "register_job", *arguments)
-            bench.hygiene(actor, before, result, f"after {words}, looked at the connection")
+            bench.hygiene(actor, before, result, f"after {words}, looked at the connection", ended)
         bench.durable(scene.evidence())
         refused_inside(bench, scene, actor, scenario)
 

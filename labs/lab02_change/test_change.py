@@ -284,14 +284,14 @@ def test_leaves_the_connection_as_it_was(bench: Bench):
     items = list(NINE.approval)
     with bench.scene(NINE) as scene:
         actor = bench.actor(scene)
-        for words, tenant, given in (
-            ("a Conflict", "another-tenant", items),
-            ("an empty call", NINE.tenant, []),
-            ("a call that cancelled", NINE.tenant, items),
+        for words, ended, tenant, given in (
+            ("a Conflict", "Conflict", "another-tenant", items),
+            ("an empty call", "", NINE.tenant, []),
+            ("a call that cancelled", "", NINE.tenant, items),
         ):
             before = bench.session(actor)
             result = bench.result(actor, "cancel_orders", tenant, given)
-            bench.hygiene(actor, before, result, f"after {words}, looked at the connection")
+            bench.hygiene(actor, before, result, f"after {words}, looked at the connection", ended)
         bench.durable(scene.evidence())
 
 

@@ -161,20 +161,22 @@ def test_leaves_the_connection_as_it_was(bench: Bench):
     with bench.scene(scenario) as scene:
         scene.rival("UPDATE orders SET revision = revision + 1 WHERE order_id = %s", (edited,))
         actor = bench.actor(scene)
-        left_as_it_was(bench, actor, scenario.job_id, "after a chunk")
-        left_as_it_was(bench, actor, scenario.job_id, "after a Conflict")
-        left_as_it_was(bench, actor, "no-such-job", "after UnknownJob")
+        left_as_it_was(bench, actor, scenario.job_id, "")
+        left_as_it_was(bench, actor, scenario.job_id, "Conflict")
+        left_as_it_was(bench, actor, "no-such-job", "UnknownJob")
         bench.durable(scene.evidence())
     complete = festival(23, 10, seed=13, done_chunks=3)
     with bench.scene(complete) as scene:
         actor = bench.actor(scene)
-        left_as_it_was(bench, actor, complete.job_id, "after finding the job complete")
+        left_as_it_was(bench, actor, complete.job_id, "")
 
 
-def left_as_it_was(bench: Bench, actor: Actor, job_id: str, did: str) -> None:
+def left_as_it_was(bench: Bench, actor: Actor, job_id: str, ended: str) -> None:
     before = bench.session(actor)
     result = bench.result(actor, "run_chunk", job_id)
-    bench.hygiene(actor, before, result, f"{did}, looked at the connection")
+    bench.hygiene(
+        actor, before, result, f"after {ended or 'a call'}, looked at the connection", ended
+    )
 
 
 def _state(evidence) -> list[object]:

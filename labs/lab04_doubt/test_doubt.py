@@ -143,10 +143,12 @@ def test_leaves_the_connection_as_it_was(bench: Bench):
         for function in ("verify_progress", "resume_chunk"):
             unknown = bench.result(actor, function, "no-such-job")
             bench.raises(unknown, "UnknownJob", f"called {function} for a job nobody registered")
-            for job_id in ("no-such-job", JOB.job_id):
+            for job_id, ended in (("no-such-job", "UnknownJob"), (JOB.job_id, "")):
                 before = bench.session(actor)
                 result = bench.result(actor, function, job_id)
-                bench.hygiene(actor, before, result, f"called {function}, looked at the connection")
+                bench.hygiene(
+                    actor, before, result, f"called {function}, looked at the connection", ended
+                )
     with bench.scene(JOB) as scene:
         bench.inside(bench.actor(scene), "resume_chunk", JOB.job_id)
         remained = show_ids(move.order_id for move in order_moves(scene.evidence().changes))
@@ -157,7 +159,9 @@ def test_leaves_the_connection_as_it_was(bench: Bench):
         actor = bench.actor(scene)
         before = bench.session(actor)
         result = bench.result(actor, "resume_chunk", JOB.job_id)
-        bench.hygiene(actor, before, result, "met damage, looked at the connection")
+        bench.hygiene(
+            actor, before, result, "met damage, looked at the connection", "DamagedProgress"
+        )
 
 
 def verify(job_id: str) -> Script:

@@ -221,10 +221,16 @@ def test_hygiene_and_durability(bench: Bench):
     scenario = festival(23, 10, seed=38)
     with bench.scene(scenario) as scene:
         actor = bench.actor(scene)
-        for job_id, did in ((scenario.job_id, "drained"), ("no-such-job", "met an unknown job")):
+        for job_id, ended in ((scenario.job_id, ""), ("no-such-job", "UnknownJob")):
             before = bench.session(actor)
             result = bench.result(actor, "drain", job_id, 2)
-            bench.hygiene(actor, before, result, f"{did}, looked at the connection")
+            bench.hygiene(
+                actor,
+                before,
+                result,
+                f"after {ended or 'a drain'}, looked at the connection",
+                ended,
+            )
         bench.durable(scene.evidence())
     with bench.crashable() as workshop, workshop.scene(scenario) as scene:
         actor = bench.actor(scene)

@@ -217,8 +217,8 @@ def test_many_orders(bench: Bench):
 def test_leaves_the_connection_as_it_was(bench: Bench):
     with bench.scene(JOB) as scene:
         actor = bench.actor(scene)
-        for words, job_id, spoil in (
-            ("a report", JOB.job_id, ""),
+        for ended, job_id, spoil in (
+            ("", JOB.job_id, ""),
             ("UnknownJob", "no-such-job", ""),
             ("DamagedProgress", JOB.job_id, "DELETE FROM job_audit WHERE position = 4"),
         ):
@@ -226,7 +226,13 @@ def test_leaves_the_connection_as_it_was(bench: Bench):
                 scene.rival(spoil)
             before = bench.session(actor)
             result = bench.result(actor, "report", job_id)
-            bench.hygiene(actor, before, result, f"after {words}, looked at the connection")
+            bench.hygiene(
+                actor,
+                before,
+                result,
+                f"after {ended or 'a report'}, looked at the connection",
+                ended,
+            )
         heal(scene, JOB)
         value = bench.inside(actor, "report", JOB.job_id)
         told(bench, "reported inside an open transaction", value, groups(JOB))
