@@ -32,6 +32,8 @@ from harness.workshop import Actor, Scene
 REPORT_CHUNKS = 1
 #: How long a program that meets a frozen holder waits. Shorter than a person notices.
 PROGRAM_LOCK_TIMEOUT_MS = 200
+#: How long it may take until it has said so. Far above its timeout, below the learner's own of 8 s.
+PROGRAM_BUSY_WAIT_S = 5.0
 
 Judge = Callable[[Any, Evidence], list[Finding]]
 AnswerJudge = Callable[[Any, Evidence | None, Heard], list[Finding]]
@@ -128,6 +130,7 @@ class Activity:
     resume: Work | None = None  # what a client does after a fault; None: the same work
     attempts: int = 1  # how many clients may try to finish
     inspect: Callable[[Scene], Evidence] = Scene.evidence
+    busy_within_s: float | None = None  # how soon a program ends that meets a frozen holder
     promise: str = "bound"  # what is broken by a client that answers wrongly to a fault
     rivals: bool = True  # whether another owner's edit of an order matters to it
     seed: Callable[[psycopg.Connection[Any], Any], None] = seed
@@ -249,7 +252,8 @@ ACTIVITIES: tuple[Activity, ...] = (
              judge.judge_safety, judge.judge_finished, state=whole, promise="bounded"),
     Activity(6, "worker", _SMALL, Program(6, _WORKER),
              judge.judge_safety, judge.judge_finished, healthy.completes, state=whole,
-             shared=healthy.completes_or_busy, promise="one at a time"),
+             shared=healthy.completes_or_busy, busy_within_s=PROGRAM_BUSY_WAIT_S,
+             promise="one at a time"),
     Activity(7, "report", festival(SWEEP_ORDERS, SWEEP_CHUNK, done_chunks=REPORT_CHUNKS),
              Calls(script.read_report), untouched, untouched, healthy.same_report,
              promise="honest report", rivals=False),

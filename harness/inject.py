@@ -39,7 +39,7 @@ def run_fault(
     """
     if then is not None and {fault.kind, then.kind} != {Kind.KILL}:
         raise FaultLineError(f"{fault},{then}: only a kill can follow a kill")
-    if fault.kind is Kind.LOSE_REQUEST and not record:
+    if fault.kind in PLACED and not record:
         record = play_clean(Play(workshop, impl, activity)).boundaries
     play = Play(workshop, impl, activity, fault, record)
     if fault.kind is Kind.KILL:
@@ -47,6 +47,8 @@ def run_fault(
     return PLAYERS[fault.kind](play)
 
 
+#: The faults that are placed, or judged, by what a clean run does.
+PLACED = frozenset({Kind.LOSE_REQUEST, Kind.TERMINATE, Kind.CRASH})
 PLAYERS: Mapping[Kind, Player] = {
     Kind.LOSE_REQUEST: living.lose_request,
     Kind.LOSE_REPLY: living.lose_reply,

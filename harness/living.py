@@ -15,6 +15,7 @@ A fault that is not possible at a place (no lock is held there, say) is told apa
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -63,7 +64,7 @@ def lose_request(play: Play) -> Run:
             return play.missed(actor, "the client's messages differ from its recorded run")
         actor.lane.cut()
         note = f"the connection was cut before {_unit(place)} arrived"
-        return _after_the_break(play, scene, actor, hold, note)
+        return _after_the_break(play, scene, actor, note)
 
 
 def lose_reply(play: Play) -> Run:
@@ -73,7 +74,7 @@ def lose_reply(play: Play) -> Run:
             return play.missed(actor)
         actor.lane.cut()
         note = f"the connection was cut after {_unit(hold.boundary)} was carried out"
-        return _after_the_break(play, scene, actor, hold, note)
+        return _after_the_break(play, scene, actor, note)
 
 
 def terminate(play: Play) -> Run:
@@ -84,7 +85,7 @@ def terminate(play: Play) -> Run:
         scene.terminate([hold.backend_pid])
         actor.lane.release()
         note = f"the session was terminated after {_unit(hold.boundary)}"
-        return _after_the_break(play, scene, actor, hold, note)
+        return _after_the_break(play, scene, actor, note, excused=_last(play, hold))
 
 
 def crash(play: Play) -> Run:
@@ -109,7 +110,7 @@ def crash(play: Play) -> Run:
         scene.laboratory.crash()
         if actor.lane.holding:
             actor.lane.release()
-        return _after_the_break(play, scene, actor, hold, note, told)
+        return _after_the_break(play, scene, actor, note, told, excused=_last(play, hold))
 
 
 # --- a rival works beside it ----------------------------------------------------------------------------
@@ -135,6 +136,7 @@ def _beside(play: Play, *, frozen: bool) -> Run:
         pids = actor.lane.backend_pids
         rival.go_on(until=lambda: scene.blocked(rival, *pids))
         met = "waited for the first one's lock" if rival.busy else "ended beside it"
+        misled = _beside_frozen(play, scene, rival) if frozen else []
         actor.lane.release()
         if frozen:
             actor.client.thaw()
@@ -143,13 +145,30 @@ def _beside(play: Play, *, frozen: bool) -> Run:
             one.close()
         seen = scene.evidence()
         scenario, shared = play.activity.scenario, play.activity.shared
-        findings = [
+        findings = misled or [
             finding
             for one in (actor, rival)
             for finding in shared(scenario, seen, play.activity.work.heard(one))
         ]
         note = f"{'frozen' if frozen else 'held'} after {_unit(hold.boundary)}; the rival {met}"
         return _to_the_end(play, scene, actor, seen, findings, note)
+
+
+def _beside_frozen(play: Play, scene: Scene, rival: Actor) -> list[Finding]:
+    """A program beside a frozen holder neither waits for ever nor calls an unfinished job complete."""
+    limit_s = play.activity.busy_within_s
+    if limit_s is None:
+        return []
+    deadline = time.monotonic() + limit_s
+    rival.go_on(until=lambda: time.monotonic() > deadline)
+    did, wanted = "froze the holder of the job", f"exit status {BUSY} when its lock timeout is over"
+    if rival.busy:
+        return [_finding(play, did, wanted, f"it still waits after {limit_s:g} s")]
+    heard = _heard(play, rival)
+    unfinished = play.activity.finished(play.activity.scenario, scene.evidence())
+    if heard.status == COMPLETE and unfinished:
+        return [_finding(play, did, wanted, describe_exit(heard))]
+    return []
 
 
 # --- the server makes it a victim ---------------------------------------------------------------------------
@@ -250,17 +269,20 @@ def _after_the_break(
     play: Play,
     scene: Scene,
     actor: Actor,
-    hold: Hold,
     note: str,
     told: Sequence[Boundary] = (),
+    *,
+    excused: bool = False,
 ) -> Run:
-    """Let a client find out that its connection is gone; judge what it says, then the rest."""
+    """Let a client find out that its connection is gone; judge what it says, then the rest.
+
+    A client that did not need the connection any more is `excused` from noticing.
+    """
     actor.go_on()
     actor.close()
     scene.laboratory.wait_backends_gone(actor.lane.backend_pids)
     seen = scene.evidence()
-    last = bool(play.record) and hold.boundary.number >= len(play.record)
-    findings = _survived(told, seen) or _says_lost(play, actor, seen, note, excused=last)
+    findings = _survived(told, seen) or _says_lost(play, actor, seen, note, excused=excused)
     return _to_the_end(play, scene, actor, seen, findings, note)
 
 
@@ -370,6 +392,11 @@ def _heard(play: Play, actor: Actor) -> Heard:
 
 def _finding(play: Play, did: str, expected: str, seen: str) -> Finding:
     return Finding(play.activity.promise, did, expected, seen)
+
+
+def _last(play: Play, hold: Hold) -> bool:
+    """Tell whether the clean run ends at this boundary, so that its answer is all the client needs."""
+    return hold.boundary.number >= len(play.record)
 
 
 def _place(play: Play) -> Boundary | None:
