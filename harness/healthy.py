@@ -48,6 +48,16 @@ class Heard:
         return self.exit.code if self.exit and self.exit.kind is EndKind.EXITED else None
 
 
+#: What it means for a learner that a client ran into a limit.
+LIMIT_WORDS = {
+    "wall": "no answer in time, so the kit ended it: does it wait for something that never comes?",
+    "cpu": "its CPU time was used up, so the kit ended it: is there a loop that never ends?",
+    "memory": "its memory was used up, so the kit ended it",
+    "processes": "it started too many processes, so the kit ended it",
+    "output": "it printed without end, so the kit ended it",
+}
+
+
 def judge_calls(calls: Sequence[tuple[Call, CallResult]]) -> list[Finding]:
     """A healthy client must not raise: an error here is a finding, with the learner's own lines."""
     for call, result in calls:
@@ -64,7 +74,8 @@ def judge_calls(calls: Sequence[tuple[Call, CallResult]]) -> list[Finding]:
 def describe_failure(result: Raised | Died) -> str:
     """Say how a call failed: the error and the learner's own frames, or how the process ended."""
     if isinstance(result, Died):
-        return f"the process ended before it answered: {result.exit}"
+        limit = LIMIT_WORDS.get(result.exit.limit or "")
+        return limit or f"the process ended before it answered: {result.exit}"
     return "\n".join([f"{result.type_name}: {result.text}", *result.traceback])
 
 

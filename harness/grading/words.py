@@ -10,6 +10,9 @@ from harness.records import Boundary, Finding
 
 #: Width of the label column.
 LABEL = 14
+#: Printed lines shown with a failure, and their length: enough for debugging, too little to bury it.
+PRINTED_LINES = 12
+PRINTED_WIDTH = 160
 #: Characters of a statement in a sentence: enough to tell which one it is.
 SQL_SHOWN = 48
 
@@ -18,7 +21,7 @@ def broken_text(broken: PromiseBroken, repeat: str) -> str:
     """Say what was done, expected and seen, which promise broke, the likely cause, what to do next."""
     parts = [finding_text(finding) for finding in broken.findings]
     if broken.output:
-        parts.append(_line("printed", "\n".join(broken.output)))
+        parts.append(_line("printed", "\n".join(map(_cut, broken.output[-PRINTED_LINES:]))))
     parts.append(_line("again", repeat))
     return "\n".join(parts)
 
@@ -91,3 +94,7 @@ def step_text(record: Sequence[Boundary], number: int) -> str:
 
 def _line(label: str, value: str) -> str:
     return f"  {label + ':':<{LABEL}}" + value.replace("\n", "\n" + " " * (LABEL + 2))
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= PRINTED_WIDTH else line[:PRINTED_WIDTH] + " ..."
