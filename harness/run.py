@@ -130,7 +130,8 @@ class Play:
         """Let one healthy client finish; return it, and what it met of the `zombies`."""
         left, note = list(zombies or ()), ""
         healthy = self.client(scene, resume=True)
-        self.advance(scene, healthy, left)
+        if left:
+            self.advance(scene, healthy, left)
         if zombies and not left:
             note = "the healthy client met the zombie's lock"
         attempts = self.activity.attempts - 1
@@ -139,10 +140,11 @@ class Play:
             if self.answers(None, healthy):
                 note = "the healthy client was turned away by the zombie's lock"
                 attempts += 1
+        healthy.finish()
         while attempts > 0 and self.answers(None, healthy):
             attempts -= 1
             healthy = self.client(scene, resume=True)
-            healthy.go_on()
+            healthy.finish()
         healthy.close()
         return healthy, note
 
@@ -235,7 +237,7 @@ def play_clean(play: Play) -> Run:
     activity, scenario = play.activity, play.activity.scenario
     with play.scene() as scene:
         actor = play.client(scene)
-        actor.go_on()
+        actor.finish()
         actor.close()
         evidence = activity.inspect(scene)
     findings = (
