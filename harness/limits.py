@@ -148,3 +148,10 @@ VIOLATIONS_SHOWN = 10
 #: Stories drawn from one seed, and rules in one story: enough to mix, short enough to read.
 MACHINE_EXAMPLES = 10
 MACHINE_STEPS = 15
+
+# --- pages ------------------------------------------------------------------------------------------
+
+#: Characters of SQL that a page shows of a statement; the text is there to recognise it.
+PAGE_SQL_CHARS = 160
+#: Stories that one page holds. Each is about 10 kB; a sweep of a lab has fewer boundaries.
+PAGE_STORIES_MAX = 400

@@ -41,6 +41,11 @@ JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")
 ]
 
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Also write a page to step through what happened."),
+]
+
 
 def usage(message: str) -> NoReturn:
     """End with status 2 and one clear line."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from harness.commands.common import Impl, JsonFile, err, exit_for, out, trouble_told, usage
+from harness.commands.common import HtmlFile, Impl, JsonFile, err, exit_for, out, trouble_told, usage
 from harness.impl import UnknownImpl, find_impl
 from harness.scenario import festival
 
@@ -15,6 +15,7 @@ EPILOG = """Examples:
   lab demo                                     the worked answer, all four points
   lab demo --orders 23 --chunk-size 10         a short last chunk
   lab demo --impl labs --point audit           your own code, killed after the audit only
+  lab demo --html demo.html                    a page to step through what happened
 """
 
 
@@ -28,6 +29,7 @@ def demo(
         typer.Option(help="Kill only here: orders, audit, checkpoint, commit. Repeatable."),
     ] = None,
     json: JsonFile = None,
+    html: HtmlFile = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the database and print how to open it.")
     ] = False,
@@ -63,6 +65,10 @@ def demo(
     print_findings(out, result.rows)
     if json is not None:
         write_json(json, demo_data(result, impl))
+    if html is not None:
+        from harness.report.page import demo_page, write_page
+
+        write_page(html, demo_page(result, impl))
     if kept:
         out.print(f"The database is left as the last scene ended it: {kept}", highlight=False)
     raise typer.Exit(exit_for(result.verdict))

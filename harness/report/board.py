@@ -158,7 +158,9 @@ def board_svg(scenario: Scenario, states: Sequence[CellState], label: str) -> st
             for x, y, order_id in zip(layout.x, layout.y, scenario.approved_ids, strict=True)
         ]
     size = f'viewBox="-1 -1 {layout.width + 2} {layout.height + 2}"'
-    return f'<svg class="board" {size} role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    return (
+        f'<svg class="board" {size} role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    )
 
 
 def count_words(states: Sequence[CellState]) -> str:

@@ -71,12 +71,12 @@ def sweep_view(sweep: Sweep) -> RenderableType:
     if not sweep.started:
         return Group(title, Text("  not started yet", style=VERDICT_STYLE[Verdict.SKIP]))
     notes = [Text(f"  {note}", style="yellow") for note in sweep.notes]
-    return Group(title, *_rows(sweep), *notes, _words(sweep))
+    return Group(title, *_rows(sweep), *notes, coverage_words(sweep))
 
 
 def legend(sweeps: Sequence[Sweep]) -> Text:
     """Explain the letters that occur."""
-    letters = {_letter(b) for s in sweeps for b in s.record.boundaries}
+    letters = {boundary_letter(b) for s in sweeps for b in s.record.boundaries}
     names = [f"{letter} {point}" for point, letter in POINT_LETTERS.items() if letter in letters]
     names += ["+ another change"] if "+" in letters else []
     names += [
@@ -160,7 +160,7 @@ def _cell_data(cell: Cell, record: Sequence[Boundary]) -> dict[str, Any]:
 def _rows(sweep: Sweep) -> list[Text]:
     """Return one line a chunk, more when it is long."""
     chunks = chunk_of(sweep.record.boundaries)
-    verdicts = _verdicts(sweep.cells)
+    verdicts = worst_verdicts(sweep.cells)
     rows = []
     last = max((chunks[b.number] for b in sweep.record.boundaries if b.committed), default=1)
     for chunk, group in groupby(sweep.record.boundaries, key=lambda b: chunks[b.number]):
@@ -175,7 +175,7 @@ def _rows(sweep: Sweep) -> list[Text]:
     return rows
 
 
-def _verdicts(cells: Sequence[Cell]) -> dict[int, Verdict]:
+def worst_verdicts(cells: Sequence[Cell]) -> dict[int, Verdict]:
     """Return the worst verdict at each boundary."""
     worst: dict[int, Verdict] = {}
     for cell in cells:
@@ -191,20 +191,20 @@ def _cell(boundary: Boundary, verdict: Verdict | None) -> Text:
     if verdict is None:
         return Text(MISSING, style="dim")
     if verdict is Verdict.PASS:
-        return Text(_letter(boundary), style="green")
+        return Text(boundary_letter(boundary), style="green")
     if verdict is Verdict.FAIL:
         return Text(BROKEN, style="bold red reverse")
     return Text(VOID, style="yellow")
 
 
-def _letter(boundary: Boundary) -> str:
+def boundary_letter(boundary: Boundary) -> str:
     if boundary.committed:
         return POINT_LETTERS[COMMIT_POINT]
     aliases = [p for p in boundary.points if p in POINT_ALIASES.values()]
     return POINT_LETTERS[aliases[-1]] if aliases else "+" if boundary.points else "."
 
 
-def _words(sweep: Sweep) -> Text:
+def coverage_words(sweep: Sweep) -> Text:
     """Say what was covered, how fast, and how it ended."""
     done, total = sweep.covered
     seen, commits = sweep.commits
