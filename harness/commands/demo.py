@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from harness.commands.common import HtmlFile, Impl, JsonFile, err, exit_for, out, trouble_told, usage
+from harness.commands.common import (
+    HtmlFile,
+    Impl,
+    JsonFile,
+    err,
+    exit_for,
+    out,
+    trouble_told,
+    usage,
+)
 from harness.impl import UnknownImpl, find_impl
 from harness.scenario import festival
 
