@@ -246,6 +246,11 @@ class Bench:
             raise self.broken(did, f"a result with {', '.join(names)}", seen)
         return tuple(getattr(value, name) for name in names)
 
+    def shows(self, did: str, value: Any, *, cause: str = "", **expected: Any) -> None:
+        """Compare attributes of a returned value; one that is missing is a broken promise."""
+        seen = dict(zip(expected, self.fields(did, value, *expected), strict=True))
+        self.equal(did, expected, seen, cause=cause)
+
     def judged(self, findings: Sequence[Finding], did: str = "") -> None:
         """Raise when the judge found something; `did` is put before what the judge did."""
         if findings:
@@ -405,7 +410,8 @@ class Bench:
 
 def _told(scenario: Scenario) -> str:
     """Name a scenario in a few words."""
-    return f"a job of {len(scenario.approval)} orders, {scenario.chunk_size} a chunk"
+    orders = len(scenario.approval)
+    return f"a job of {orders} order{'s' if orders > 1 else ''}, {scenario.chunk_size} a chunk"
 
 
 def _plain(value: Any) -> Any:

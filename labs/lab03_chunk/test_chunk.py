@@ -24,10 +24,12 @@ def test_chunk_after_chunk(bench: Bench):
         for number in range(1, scenario.chunks + 1):
             result = bench.call(actor, "run_chunk", scenario.job_id)
             end = number * scenario.chunk_size
-            bench.equal(
-                f"called run_chunk for the {number}. time",
-                {"processed": scenario.chunk_ids(number), "next_index": end, "complete": end == 40},
-                {name: getattr(result, name) for name in ("processed", "next_index", "complete")},
+            bench.shows(
+                f"called run_chunk, call {number} of 4",
+                result,
+                processed=scenario.chunk_ids(number),
+                next_index=end,
+                complete=end == 40,
             )
         evidence = scene.evidence()
         bench.judged(judge_safety(scenario, evidence) or judge_finished(scenario, evidence))
@@ -49,10 +51,12 @@ def test_complete_and_unknown(bench: Bench):
     with bench.scene(scenario) as scene:
         actor = bench.actor(scene)
         result = bench.call(actor, "run_chunk", scenario.job_id)
-        bench.equal(
+        bench.shows(
             "called run_chunk on a job whose 23 orders are done",
-            ((), 23, True),
-            (result.processed, result.next_index, result.complete),
+            result,
+            processed=(),
+            next_index=23,
+            complete=True,
             cause="An empty chunk at the end of the list means complete, not failure.",
         )
         unknown = bench.result(actor, "run_chunk", "no-such-job")
@@ -151,7 +155,7 @@ def test_nests_in_an_outer_transaction(bench: Bench):
             show_ids(move.order_id for move in order_moves(scene.evidence().changes)),
             cause="The function commits by itself; conn.transaction() nests as a savepoint instead.",
         )
-        bench.equal("read what it returned", scenario.chunk_ids(1), result.processed)
+        bench.shows("read what it returned", result, processed=scenario.chunk_ids(1))
 
 
 @check("the connection is left as it was, and the commit is durable", promise="hygiene", points=12)

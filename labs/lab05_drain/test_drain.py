@@ -30,10 +30,12 @@ def test_stops_at_its_bound(bench: Bench):
             result = bench.call(actor, "drain", scenario.job_id, max_chunks)
             ids = scenario.approved_ids[done * 10 : (done + chunks) * 10]
             done += chunks
-            bench.equal(
+            bench.shows(
                 f"called drain with max_chunks={max_chunks} when {done - chunks} of 6 chunks were done",
-                {"processed": ids, "chunks": chunks, "complete": done == 6},
-                {name: getattr(result, name) for name in ("processed", "chunks", "complete")},
+                result,
+                processed=ids,
+                chunks=chunks,
+                complete=done == 6,
             )
         evidence = scene.evidence()
         bench.judged(judge_safety(scenario, evidence) or judge_finished(scenario, evidence))
@@ -50,18 +52,18 @@ def test_stops_at_completion(bench: Bench):
             actor = bench.actor(scene)
             result = bench.call(actor, "drain", scenario.job_id, 1000)
             did = f"called drain with max_chunks=1000 on {name}"
-            bench.equal(
-                did, (scenario.approved_ids, scenario.chunks, True),
-                (result.processed, result.chunks, result.complete),
+            bench.shows(
+                did, result,
+                processed=scenario.approved_ids, chunks=scenario.chunks, complete=True,
             )  # fmt: skip
             again = bench.call(actor, "drain", scenario.job_id, 5)
-            bench.equal(
-                f"{did}, then again on the complete job",
-                ((), True), (again.processed, again.complete),
+            bench.shows(
+                f"{did}, then again on the complete job", again, processed=(), complete=True,
                 cause="An empty list of processed orders may still mean complete.",
             )  # fmt: skip
-            if again.chunks not in (0, 1):
-                raise bench.broken(f"{did}, then again", "0 or 1 chunk calls", f"{again.chunks}")
+            (chunks,) = bench.fields(did, again, "chunks")
+            if chunks not in (0, 1):
+                raise bench.broken(f"{did}, then again", "0 or 1 chunk calls", f"{chunks}")
             evidence = scene.evidence()
             bench.judged(
                 judge_safety(scenario, evidence) or judge_finished(scenario, evidence), did
@@ -207,7 +209,7 @@ def test_long_jobs_and_a_rival_who_finishes(bench: Bench):
         actor.lane.release()
         actor.go_on()
         result = bench.returned(actor.calls[-1][1], did)
-        bench.equal(did, (scenario.chunk_ids(1), True), (result.processed, result.complete))
+        bench.shows(did, result, processed=scenario.chunk_ids(1), complete=True)
         evidence = scene.evidence()
         bench.judged(judge_safety(scenario, evidence) or judge_finished(scenario, evidence), did)
 
