@@ -36,3 +36,25 @@ def workshop() -> Iterator[Workshop]:
     """Server, database, proxy and fork server for tests that play whole runs."""
     with open_workshop() as opened:
         yield opened
+
+
+#: The property under which the matrix records what caught a wrong answer.
+CAUGHT = "caught"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the matrix's table: wrong answer, the check that caught it, the promise it named."""
+    rows = sorted(
+        value
+        for report in terminalreporter.getreports("passed")
+        for name, value in report.user_properties
+        if name == CAUGHT
+    )
+    if not rows:
+        return
+    terminalreporter.section(f"{len(rows)} wrong answers: caught by, promise named")
+    width = max(len(row[0]) for row in rows)
+    for answer, check, promise in rows:
+        terminalreporter.write_line(
+            f"{answer:<{width}}  {check.removeprefix('test_'):<55}  {promise}"
+        )

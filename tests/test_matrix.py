@@ -4,7 +4,7 @@ The graded checks are themselves under test here. For a wrong answer the checks 
 one fails and names the promise that the answer's note names; the others of the lab may fail too. For
 a right answer every check must pass of every lab whose file it brings, and of the labs that call it.
 
-At the end a table shows which check caught which wrong answer: `uv run pytest tests/test_matrix.py -rA`.
+At the end of the run a table shows which check caught which wrong answer (`conftest.py` prints it).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import CAUGHT
 from zoo import Right, Wrong, materialise, right_answers, wrong_answers
 
 from harness.course import COURSE, LABS, SOLUTIONS, Lab, lab
@@ -26,7 +27,6 @@ CALLERS = {1: (), 2: (3,), 3: (4,), 4: (5, 6), 5: (), 6: (), 7: (),
 
 WRONG = wrong_answers()
 RIGHT = right_answers()
-TABLE: list[tuple[str, str, str]] = []
 
 
 def play(workshop: object, impl: Path, of: Lab) -> Iterator[tuple[str, Played]]:
@@ -49,7 +49,9 @@ def labs_of(answer: Right) -> list[Lab]:
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=[answer.name for answer in WRONG])
-def test_a_wrong_answer_is_caught_with_its_promise(wrong: Wrong, workshop, tmp_path):
+def test_a_wrong_answer_is_caught_with_its_promise(
+    wrong: Wrong, workshop, tmp_path, record_property
+):
     impl = materialise(wrong, tmp_path / "impl")
     failed = []
     for name, played in play(workshop, impl, lab(wrong.lab)):
@@ -57,7 +59,7 @@ def test_a_wrong_answer_is_caught_with_its_promise(wrong: Wrong, workshop, tmp_p
         if played.verdict is Verdict.FAIL:
             failed.append(f"{name}: {sorted(promises_named(played))}")
             if wrong.promise in promises_named(played):
-                TABLE.append((wrong.name, name, wrong.promise))
+                record_property(CAUGHT, (wrong.name, name, wrong.promise))
                 return
     pytest.fail(
         f"{wrong.mistake}\nno check of lab {wrong.lab} named {wrong.promise!r}; failed: {failed}"
@@ -92,13 +94,3 @@ def test_the_stub_is_told_as_not_started(entry: Lab, workshop, tmp_path):
         assert played.verdict is Verdict.FAIL, f"{name}: {played.verdict}"
         assert played.evidence == {"not_started": True}, f"{name}:\n{played.message}"
         assert "Traceback" not in played.message
-
-
-@pytest.fixture(scope="module", autouse=True)
-def table_at_the_end() -> Iterator[None]:
-    """Print which check caught which wrong answer."""
-    yield
-    width = max((len(name) for name, _, _ in TABLE), default=0)
-    print("\nwrong answer, caught by, promise named")
-    for name, check, promise in sorted(TABLE):
-        print(f"{name:<{width}}  {check:<50}  {promise}")

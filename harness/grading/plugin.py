@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from harness.course import COURSE, Lab
+from harness.course import COURSE, LABS, Lab
 from harness.grading.check import CHECK_ATTRIBUTE, Check
 from harness.grading.result import CheckResult, result_data
 from harness.grading.runner import play_check
@@ -43,6 +43,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--spawn", action="store_true", help="start a fresh interpreter for each client"
     )
     group.addoption("--result", metavar="FILE", help="write the result as JSON after every check")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Run graded checks in this process: one workshop, one result file, one line a check in order.
+
+    None leaves the number to pytest-xdist, for the kit's own tests.
+    """
+    paths = [Path(argument.split("::")[0]).resolve() for argument in config.args]
+    return 0 if any(path == LABS or LABS in path.parents for path in paths) else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
