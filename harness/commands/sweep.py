@@ -14,7 +14,16 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from harness.commands.common import Impl, JsonFile, err, exit_for, out, trouble_told, usage
+from harness.commands.common import (
+    HtmlFile,
+    Impl,
+    JsonFile,
+    err,
+    exit_for,
+    out,
+    trouble_told,
+    usage,
+)
 from harness.faults import Fault, FaultLineError, Kind, parse_fault
 from harness.impl import UnknownImpl, find_impl
 from harness.limits import PROGRAM_RESUMES, SWEEP_CHUNK, SWEEP_ORDERS
@@ -83,6 +92,7 @@ def sweep(
         int, typer.Option(min=1, help="How often it is started until it exits 0.")
     ] = PROGRAM_RESUMES,
     json: JsonFile = None,
+    html: HtmlFile = None,
 ) -> None:
     """Kill a client at every boundary of its life, each time in a clean database, and judge."""
     if double and fault is not Kind.KILL:
@@ -102,8 +112,8 @@ def sweep(
         usage(str(problem))
     plan = Plan(subject, fault, policy, double)
     if faults:
-        _one(plan, faults)
-    _all(plan, json)
+        _one(plan, faults, html)
+    _all(plan, json, html)
 
 
 @dataclass(frozen=True)
@@ -180,7 +190,7 @@ def _program(
     )  # fmt: skip
 
 
-def _all(plan: Plan, json: Path | None) -> None:
+def _all(plan: Plan, json: Path | None, html: Path | None) -> None:
     """Sweep everything and print what was found, also after Ctrl-C."""
     from harness.report.data import write_json
     from harness.report.grid import SWEEP_SCHEMA, legend, print_sweep, sweep_data
@@ -200,6 +210,10 @@ def _all(plan: Plan, json: Path | None) -> None:
     if json is not None:
         data = [sweep_data(result, str(plan.subject.impl)) for result in found]
         write_json(json, {"schema": SWEEP_SCHEMA, "sweeps": data})
+    if html is not None and found:
+        from harness.report.page import sweep_page, write_page
+
+        write_page(html, sweep_page(found, plan.repeat))
     if interrupted:
         err.print("[yellow]Interrupted:[/] this is what was found until then.")
         raise typer.Exit(INTERRUPTED)
@@ -276,7 +290,7 @@ def _random(impl: str, seconds: float, seed: int, json: Path | None) -> NoReturn
     raise typer.Exit(INTERRUPTED if interrupted else exit_for(status))
 
 
-def _one(plan: Plan, faults: list[Fault]) -> None:
+def _one(plan: Plan, faults: list[Fault], html: Path | None) -> None:
     """Play one fault line, told in full."""
     from harness.inject import run_fault
     from harness.report.grid import print_failure, repeat_command
@@ -301,6 +315,12 @@ def _one(plan: Plan, faults: list[Fault]) -> None:
         out.print(f"  {run.note}", highlight=False)
     if run.verdict is Verdict.FAIL:
         print_failure(out, run, clean.boundaries, repeat_command(plan.repeat(row), line))
+    if html is not None:
+        from harness.report.page import run_page, write_page
+
+        again = "uv run " + repeat_command(plan.repeat(row), line)
+        page = run_page(line, run.note, [run], again, record=clean.boundaries)
+        write_page(html, page)
     raise typer.Exit(exit_for(run.verdict))
 
 

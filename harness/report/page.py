@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from harness.activity import Activity
 from harness.demo import Demo, DemoRow
 from harness.grading.result import CheckResult
 from harness.limits import PAGE_SQL_CHARS, PAGE_STORIES_MAX
@@ -74,8 +75,18 @@ class GridCell:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """One sweep's boundaries. `rows` are a name each, and its cells."""
+
+    title: str
+    words: str
+    verdict: Verdict
+    rows: Sequence[tuple[str, Sequence[GridCell]]]
+
+
+@dataclass(frozen=True)
 class Page:
-    """A page before it is written. `grid` has the rows of a sweep: a name, and its cells."""
+    """A page before it is written."""
 
     title: str
     lead: str
@@ -83,9 +94,9 @@ class Page:
     words: str
     repeat: str
     stories: Sequence[Story]
-    grid: Sequence[tuple[str, Sequence[GridCell]]] = ()
+    grids: Sequence[Grid] = ()
     notes: Sequence[str] = ()
-    board: Mapping[str, Any] | None = None
+    boards: Sequence[Mapping[str, Any]] = ()  # a story's data names the one it plays on
     live: Mapping[str, Any] | None = None
 
 
@@ -110,79 +121,116 @@ def demo_page(demo: Demo, impl: str = "solutions") -> Page:
     )
     return Page(
         "Interrupted, and finished", lead, demo.verdict, _without_verdict(words), repeat, stories,
-        notes=[limits.strip()], board=board_data(scenario),
+        notes=[limits.strip()], boards=[board_data(scenario)],
     )  # fmt: skip
 
 
-def sweep_page(sweep: Sweep, repeat: str) -> Page:
-    """Make the page of a sweep: a grid of boundaries whose cells open their stories.
+def sweep_page(sweeps: Sequence[Sweep], repeat: Callable[[Activity], str]) -> Page:
+    """Make the page of sweeps: a grid of boundaries for each, whose cells open their stories.
 
     Args:
-        repeat: The command that repeats something of it, up to the fault line.
+        repeat: Returns the command that repeats something of one activity, up to the fault line.
     """
-    record = sweep.record.boundaries
-    stories = [make_story("s0", "no fault", sweep.record, f"uv run {repeat}")]
-    shown = _shown(sweep)
-    for n, cell in enumerate(shown, 1):
-        line = repeat_line(cell, record)
-        again = f"uv run {repeat_command(repeat, line)}"
-        stories.append(make_story(f"s{n}", line, cell.run, again, record))
-    notes = list(sweep.notes)
-    if len(shown) < len(sweep.cells):
-        notes.append(f"{len(shown)} of {len(sweep.cells)} runs can be opened: every failure, and the first at each boundary.")  # fmt: skip
-    name = (
-        f"lab {sweep.activity.lab}, {sweep.activity.name}"
-        if sweep.activity.lab
-        else sweep.activity.name
-    )
-    words = _without_verdict(coverage_words(sweep).plain.strip())
-    scenario = sweep.activity.scenario
-    lead = f"The client is put under {sweep.kind} at every boundary of its life in turn, each time in a clean database."
-    return Page(
-        f"Sweep of {name}", lead, sweep.verdict, words, f"uv run {repeat}", stories,
-        grid=_grid(sweep, shown), notes=notes,
-        board=board_data(scenario) if isinstance(scenario, Scenario) else None,
-    )  # fmt: skip
+    stories: list[Story] = []
+    grids: list[Grid] = []
+    boards: list[Mapping[str, Any]] = []
+    notes: list[str] = []
+    for sweep in sweeps:
+        shown = _shown(sweep, PAGE_STORIES_MAX // len(sweeps))
+        first = len(stories)
+        stories += _sweep_stories(sweep, shown, repeat(sweep.activity), first, len(boards))
+        grids.append(_grid(sweep, shown, first))
+        notes += sweep.notes
+        if len(shown) < len(sweep.cells):
+            notes.append(f"{_name(sweep)}: {len(shown)} of {len(sweep.cells)} runs can be opened")
+        if isinstance(sweep.activity.scenario, Scenario):
+            boards.append(board_data(sweep.activity.scenario))
+    one = sweeps[0]
+    what = f"Sweep of {_name(one)}" if len(sweeps) == 1 else f"{len(sweeps)} sweeps"
+    pairs = " and the one that recovers, too" if one.double else ""
+    lead = f"The fault “{one.kind}” meets the client at every boundary of its life in turn{pairs}, each time in a clean database."
+    verdict = worst_of([sweep.verdict for sweep in sweeps])
+    words = grids[0].words if len(grids) == 1 else VERDICT_MEANING[verdict]
+    command = repeat(one.activity) if len(sweeps) == 1 else "lab sweep"
+    return Page(what, lead, verdict, words, _command(command), stories, grids, notes, boards)
 
 
-def check_page(result: CheckResult, runs: Sequence[Run], record: Sequence[Boundary] = ()) -> Page:
-    """Make the page of one graded check from the runs that it made, if it made any."""
+def run_page(
+    title: str,
+    lead: str,
+    runs: Sequence[Run],
+    repeat: str,
+    *,
+    record: Sequence[Boundary] = (),
+    verdict: Verdict | None = None,
+    words: str = "",
+) -> Page:
+    """Make the page of single runs, such as those of a graded check.
+
+    Args:
+        repeat: The command that repeats it.
+        record: The boundaries of a clean run of the same client.
+        verdict: The whole's; by default the worst of the runs'.
+        words: Says the verdict; by default what the verdict means.
+    """
+    worst = verdict or worst_of([run.verdict for run in runs])
     stories = [
-        make_story(f"s{n}", run.fault or "no fault", run, result.repeat, record)
+        make_story(f"s{n}", run.fault or "no fault", run, repeat, record)
         for n, run in enumerate(runs)
     ]
-    scenario = runs[0].scenario if runs else None
-    return Page(
-        result.title, f"Lab {result.lab}; the promise is “{result.promise}”.", result.verdict,
-        result.message or VERDICT_MEANING[result.verdict], result.repeat, stories,
-        board=board_data(scenario) if isinstance(scenario, Scenario) else None,
+    boards = [board_data(r.scenario) for r in runs[:1] if isinstance(r.scenario, Scenario)]
+    return Page(title, lead, worst, words or VERDICT_MEANING[worst], repeat, stories, boards=boards)
+
+
+def check_page(result: CheckResult, runs: Sequence[Run]) -> Page:
+    """Make the page of one graded check from the runs that it made, if it made any."""
+    lead = f"Lab {result.lab}; the promise is “{result.promise}”."
+    return run_page(
+        result.title, lead, runs, result.repeat, verdict=result.verdict, words=result.message
     )  # fmt: skip
+
+
+def worst_of(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the worst verdict: fail, error, void, skip, then pass."""
+    order = (Verdict.FAIL, Verdict.ERROR, Verdict.VOID, Verdict.PASS, Verdict.SKIP)
+    return next((worst for worst in order if worst in verdicts), Verdict.SKIP)
 
 
 # --- stories ----------------------------------------------------------------------------------------
 
 
 def make_story(
-    story_id: str, title: str, run: Run, repeat: str, record: Sequence[Boundary] = ()
+    story_id: str,
+    title: str,
+    run: Run,
+    repeat: str,
+    record: Sequence[Boundary] = (),
+    *,
+    board: int = 0,
 ) -> Story:
-    """Make a story of a run; `record` are the boundaries of a clean run of the same client."""
+    """Make a story of a run.
+
+    Args:
+        record: The boundaries of a clean run of the same client.
+        board: Which of the page's boards it plays on.
+    """
     told = tell(run, record) if run.verdict is Verdict.FAIL else None
     headline = told.headline if told else _headline(run)
     data: Mapping[str, Any] = {}
     if isinstance(run.scenario, Scenario):
         moments, actors = moments_of(run, record)
-        data = story_data(steps_of(run.scenario, moments), actors)
+        data = story_data(steps_of(run.scenario, moments), actors, board)
     return Story(
         story_id, title, run.verdict, headline, repeat, run.findings, told.log if told else (), data
     )  # fmt: skip
 
 
-def story_data(steps: Sequence[Step], actors: Sequence[str]) -> dict[str, Any]:
+def story_data(steps: Sequence[Step], actors: Sequence[str], board: int = 0) -> dict[str, Any]:
     """Return steps as JSON-ready data; texts that repeat are kept once."""
-    texts: dict[str, int] = {}
+    texts: dict[str, int] = {"": 0}
     start = next((s.at_s for s in steps if s.at_s is not None), 0.0)
     coded = [_coded(step, texts, start) for step in steps]
-    return {"actors": list(actors), "texts": list(texts), "steps": coded}
+    return {"actors": list(actors), "texts": list(texts), "steps": coded, "board": board}
 
 
 def _coded(step: Step, texts: dict[str, int], start: float) -> dict[str, Any]:
@@ -245,33 +293,60 @@ def _without_verdict(words: str) -> str:
 # --- the grid ---------------------------------------------------------------------------------------
 
 
-def _shown(sweep: Sweep) -> list[Cell]:
-    """Choose the runs that can be opened: all where they are few, else failures and one a boundary."""
-    if len(sweep.cells) <= PAGE_STORIES_MAX:
-        return list(sweep.cells)
-    chosen, seen = [], set[int]()
-    for cell in sweep.cells:
-        if cell.run.verdict is Verdict.FAIL or cell.boundary not in seen:
-            seen.add(cell.boundary)
-            chosen.append(cell)
-    return chosen[:PAGE_STORIES_MAX]
+def _sweep_stories(
+    sweep: Sweep, shown: Sequence[Cell], repeat: str, first: int, board: int
+) -> list[Story]:
+    record = sweep.record.boundaries
+    stories = [make_story(f"s{first}", "no fault", sweep.record, _command(repeat), board=board)]
+    for n, cell in enumerate(shown, first + 1):
+        line = repeat_line(cell, record)
+        again = _command(repeat_command(repeat, line))
+        stories.append(make_story(f"s{n}", line, cell.run, again, record, board=board))
+    return stories
 
 
-def _grid(sweep: Sweep, shown: Sequence[Cell]) -> list[tuple[str, Sequence[GridCell]]]:
-    """Return a row for each chunk, with a cell for each boundary of the clean run."""
+def _name(sweep: Sweep) -> str:
+    row = sweep.activity
+    return f"lab {row.lab}, {row.name}" if row.lab else row.name
+
+
+def _command(text: str) -> str:
+    return "uv run " + " ".join(text.replace("{at}", "").split())
+
+
+def _shown(sweep: Sweep, most: int) -> list[Cell]:
+    """Choose the runs that can be opened: failures first, then those at points, then the rest."""
+    points = {b.number for b in sweep.record.boundaries if b.points}
+
+    def rank(cell: Cell) -> tuple[bool, bool, bool]:
+        failed = cell.run.verdict is Verdict.FAIL
+        return (not failed, cell.then is not None, cell.boundary not in points)
+
+    chosen = {id(cell) for cell in sorted(sweep.cells, key=rank)[:most]}
+    return [cell for cell in sweep.cells if id(cell) in chosen]
+
+
+def _grid(sweep: Sweep, shown: Sequence[Cell], first: int) -> Grid:
+    """Return a row for each chunk, with a cell for each boundary of the clean run, or for each run of it."""
     chunks = chunk_of(sweep.record.boundaries)
-    rows: dict[str, list[GridCell]] = {}
+    rows: dict[str, list[GridCell]] = {"clean": [_clean_cell(sweep, first)]}
     last = max((chunks[b.number] for b in sweep.record.boundaries if b.committed), default=1)
     stories: dict[int, list[tuple[int, Cell]]] = {}
-    for n, cell in enumerate(shown, 1):
+    for n, cell in enumerate(shown, first + 1):
         stories.setdefault(cell.boundary, []).append((n, cell))
     for boundary in sweep.record.boundaries:
         chunk = chunks[boundary.number]
         row = rows.setdefault(f"chunk {chunk}" if chunk <= last else "after", [])
         row += [_grid_cell(boundary, n, cell) for n, cell in stories.get(boundary.number, [])] or [
-            GridCell("-", f"boundary {boundary.number}: not swept", "none", "")
+            GridCell("-", f"boundary {boundary.number}: no run to open", "none", "")
         ]
-    return list(rows.items())
+    words = _without_verdict(coverage_words(sweep).plain.strip())
+    return Grid(_name(sweep), words, sweep.verdict, list(rows.items()))
+
+
+def _clean_cell(sweep: Sweep, n: int) -> GridCell:
+    verdict = sweep.record.verdict
+    return GridCell(VERDICT_SIGN[verdict], f"no fault: {verdict}", verdict, f"s{n}")
 
 
 def _grid_cell(boundary: Boundary, n: int, cell: Cell) -> GridCell:

@@ -18,7 +18,7 @@ const interrupted = (() => {
   };
   const LETTERS = { orders: "o", audit: "a", checkpoint: "p", commit: "C" };
   const CHUNKS_SHOWN = 16;
-  let board = read("board-data");
+  let boards = read("boards"), board = null;
   let story = null, state = null, at = 0, marks = [];
 
   /* --- the state at a step --- */
@@ -179,12 +179,14 @@ const interrupted = (() => {
     return [...found, ...open.values()];
   };
   const drawTimeline = () => {
-    const place = $("timeline"), width = Math.max(280, place.clientWidth), label = width < 520 ? 74 : 130, total = story.steps.length;
+    const place = $("timeline"), width = Math.max(280, place.clientWidth), narrow = width < 520, label = narrow ? 58 : 150, total = story.steps.length;
     const column = Math.max(7, Math.min(26, (width - label - 8) / total)), shown = Math.min(total, Math.floor((width - label - 8) / column));
     const first = Math.max(0, Math.min(at - Math.floor(shown / 2), total - shown)), last = first + shown;
     const x = (n) => label + (Math.max(first, Math.min(last, n)) - first) * column;
     const inside = (span) => span.to > first && span.from < last;
-    const lanes = [...story.actors, "wire", "transactions", "locks", "client knows"], lane = 30, top = 26;
+    const lanes = narrow ? [...story.actors.map((name) => name.replace(/^client /, "")), "wire", "trans.", "locks", "knows"]
+      : [...story.actors, "wire", "transactions", "locks", "client knows"];
+    const lane = 30, top = 26;
     const height = top + lanes.length * lane + 8, y = (n) => top + n * lane;
     const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img",
       "aria-label": `Timeline, steps ${first + 1} to ${last} of ${total}. Step ${at + 1}: ${$("who").textContent} ${$("what").textContent}` });
@@ -193,7 +195,7 @@ const interrupted = (() => {
     add("rect", { class: "now-column", x: x(at), y: top - 4, width: column, height: height - top });
     lanes.forEach((name, n) => {
       add("line", { class: "lane", x1: 0, x2: width, y1: y(n) + lane, y2: y(n) + lane });
-      const most = width < 520 ? 11 : 21;
+      const most = narrow ? 8 : 24;
       add("text", { x: 0, y: y(n) + 20 }, name.length > most ? name.slice(0, most - 1) + "…" : name);
     });
     story.actors.forEach((_, who) => {
@@ -208,7 +210,7 @@ const interrupted = (() => {
     for (let n = first; n < last; n++) {
       const step = story.steps[n];
       if (step.k !== "boundary") continue;
-      const letter = step.e ? "E" : step.p ? LETTERS[step.p] || "+" : "";
+      const letter = step.e ? "E" : step.p ? LETTERS[story.texts[step.p]] || "+" : "";
       if (letter && column >= 7) add("text", { class: step.e ? "unknown" : "point", x: x(n) + column / 2, y: y(wire) + 20, "text-anchor": "middle" }, letter);
       else add("circle", { class: "tick", cx: x(n) + column / 2, cy: y(wire) + 16, r: 1.6 });
       if (step.d) add("text", { class: step.h ? "unknown" : "known", x: x(n) + column / 2, y: y(wire + 3) + 20, "text-anchor": "middle" }, step.h ? "?" : "✓");
@@ -293,6 +295,7 @@ const interrupted = (() => {
 
   const show = (data, where) => {
     story = data;
+    board = boards[story.board];
     story.spans = spans();
     state = null;
     $("where").max = story.steps.length - 1;
@@ -307,7 +310,7 @@ const interrupted = (() => {
     if (!told) return;
     document.querySelectorAll(".told").forEach((e) => (e.hidden = e !== told));
     document.querySelectorAll("[data-story]").forEach((a) => (a.dataset.story === id ? a.setAttribute("aria-current", "true") : a.removeAttribute("aria-current")));
-    const data = board && read("data-" + id);
+    const data = read("data-" + id);
     $("stage").hidden = !data;
     $("no-board").hidden = !!data;
     if (data) show(data);
@@ -354,5 +357,5 @@ const interrupted = (() => {
   setTheme(THEMES.includes(theme) ? theme : "auto");
   $("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf($("theme").textContent.slice(7)) + 1) % 3]));
 
-  return { open, show, go, setBoard: (data) => { board = data; }, at: () => at, last: () => (story ? story.steps.length - 1 : 0) };
+  return { open, show, go, setBoards: (data) => { boards = data; }, at: () => at, last: () => (story ? story.steps.length - 1 : 0) };
 })();
