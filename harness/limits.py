@@ -132,6 +132,8 @@ PROGRESS_LOCK_WAIT_S = 10.0
 
 #: A sweep ends when its fault no longer fires. A client that never gets done is stopped here.
 SWEEP_BOUNDARIES_MAX = 10_000
+#: Databases swept side by side: one client's steps follow each other, so one alone leaves a core idle.
+SWEEP_JOBS = 2
 #: A sweep's approval: three chunks, so that the middle one has one before and one after; the last is short.
 SWEEP_ORDERS = 23
 SWEEP_CHUNK = 10
@@ -155,3 +157,18 @@ MACHINE_STEPS = 15
 PAGE_SQL_CHARS = 160
 #: Stories that one page holds. Each is about 10 kB; a sweep of a lab has fewer boundaries.
 PAGE_STORIES_MAX = 400
+
+# --- the live board ---------------------------------------------------------------------------------
+
+#: Orders of a board that is played live: every step is sent as a whole.
+BOARD_ORDERS_MAX = 400
+#: Clients on one stage at a time. Two show everything; more only wait in line.
+BOARD_WORKERS_MAX = 4
+#: A client on the board stands still while somebody thinks or talks; it is ended after this.
+BOARD_WALL_S = 3_600.0
+#: Boundaries follow one another at this pace when a client is let run, so that it can be watched.
+BOARD_PACE_S = 0.03
+#: Another owner who meets a lock on the board waits this long, then says that it is held.
+BOARD_RIVAL_LOCK_MS = 500
+#: After a command, the board waits this long for the client's next boundary before it says "busy".
+BOARD_PATIENCE_S = 0.5

@@ -15,9 +15,11 @@ and goes on by points, which have a meaning in any run: the third time `audit` i
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -102,7 +104,7 @@ Progress = Callable[[int, int, str], None]
 class _Sweeper:
     """One sweep in progress; what it has found stays when it is interrupted."""
 
-    workshop: Workshop
+    crew: Sequence[Workshop]
     impl: Path
     activity: Activity
     kind: Kind
@@ -112,24 +114,49 @@ class _Sweeper:
     record: Run
     cells: list[Cell] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    over: bool = False
 
     def sweep(self) -> None:
         """Sweep by number; by points where numbers mean nothing."""
-        if not self._by_number():
+        self._by_number()
+        if self.notes:
             self.cells.clear()
             self._by_points()
+        self.cells.sort(
+            key=lambda cell: (cell.boundary, cell.then.stop.boundary if cell.then else 0)
+        )
 
-    def _by_number(self) -> bool:
-        """Put the fault at boundary 1, 2, 3 ...; False when the client is not the recorded one."""
-        total = len(self.record.boundaries)
-        for number in range(1, SWEEP_BOUNDARIES_MAX + 1):
-            self.progress(number - 1, total, f"{self.kind} at boundary {number}")
-            run = self._put(Stop(boundary=number))
-            if self._differs(number, run):
-                return False
-            if not run.reached:
-                return True
-        return True
+    def _by_number(self) -> None:
+        """Put the fault at boundary 1, 2, 3 ..., each workshop taking the next, until it is not reached."""
+        numbers = iter(range(1, SWEEP_BOUNDARIES_MAX + 1))
+        taking = threading.Lock()
+
+        def work(workshop: Workshop) -> None:
+            while not self.over:
+                with taking:
+                    number = next(numbers, None)
+                if number is None:
+                    return
+                total = len(self.record.boundaries)
+                self.progress(number - 1, total, f"{self.kind} at boundary {number}")
+                run = self._put(workshop, Stop(boundary=number))
+                if self._differs(number, run) or not run.reached:
+                    self.over = True
+
+        if len(self.crew) == 1:
+            work(self.crew[0])
+        else:
+            self._together(work)
+
+    def _together(self, work: Callable[[Workshop], None]) -> None:
+        """Let every workshop work in a thread of its own; the first error ends them all."""
+        with ThreadPoolExecutor(len(self.crew)) as threads:
+            futures = [threads.submit(work, workshop) for workshop in self.crew]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            finally:  # also on Ctrl-C: what is being played is played to its end, and no more is begun
+                self.over = True
 
     def _by_points(self) -> None:
         """Put the fault at every point, each time it is reached."""
@@ -137,34 +164,30 @@ class _Sweeper:
         places = [Stop(point=name, nth=n) for name in counts for n in range(1, counts[name] + 1)]
         for done, stop in enumerate(places):
             self.progress(done, len(places), f"{self.kind} at {stop.point}#{stop.nth}")
-            self._put(stop)
+            self._put(self.crew[0], stop)
 
-    def _put(self, stop: Stop) -> Run:
+    def _put(self, workshop: Workshop, stop: Stop) -> Run:
         """Play one fault, and with `double` every fault in the recovery after it."""
         fault = Fault(self.kind, stop, self.policy)
-        run = self._once(fault)
+        run = self._once(workshop, fault)
         if self.double and run.verdict is Verdict.PASS:
             for number in range(1, SWEEP_BOUNDARIES_MAX + 1):
-                if not self._once(
-                    fault, Fault(self.kind, Stop(boundary=number), self.policy)
-                ).reached:
+                then = Fault(self.kind, Stop(boundary=number), self.policy)
+                if not self._once(workshop, fault, then).reached:
                     break
         return run
 
-    def _once(self, fault: Fault, then: Fault | None = None) -> Run:
-        run = self._play(fault, then)
+    def _once(self, workshop: Workshop, fault: Fault, then: Fault | None = None) -> Run:
+        run = self._play(workshop, fault, then)
         if run.reached:
             if run.verdict is Verdict.VOID and self.kind is Kind.KILL:
-                run = self._play(fault, then)  # tried once more, then reported as ours
-            number = _held_at(run, fault)
-            self.cells.append(Cell(fault, then, number, _light(run)))
+                run = self._play(workshop, fault, then)  # tried once more, then reported as ours
+            self.cells.append(Cell(fault, then, _held_at(run, fault), _light(run)))
         return run
 
-    def _play(self, fault: Fault, then: Fault | None) -> Run:
-        return run_fault(
-            self.workshop, self.impl, self.activity, fault,
-            then=then, record=self.record.boundaries,
-        )  # fmt: skip
+    def _play(self, workshop: Workshop, fault: Fault, then: Fault | None) -> Run:
+        record = self.record.boundaries
+        return run_fault(workshop, self.impl, self.activity, fault, then=then, record=record)
 
     def _differs(self, number: int, run: Run) -> bool:
         """Tell whether the client sent other messages than in the record, and say so."""
@@ -191,6 +214,7 @@ def run_sweep(
     policy: Policy = Policy.ABORT,
     double: bool = False,
     progress: Progress = lambda done, total, text: None,
+    beside: Sequence[Workshop] = (),
 ) -> Sweep:
     """Record a clean run of the activity, then put the fault at each boundary in turn.
 
@@ -198,6 +222,7 @@ def run_sweep(
         kind: Which fault; the sweep of a fault that a client survives works the same way.
         double: Kill the recovering client too, at each of its boundaries.
         progress: Told how many boundaries are done, of how many, and what comes now.
+        beside: More workshops, each with a database of its own: they share the boundaries.
 
     Returns:
         What was found. After Ctrl-C that is a part, and `interrupted` says so.
@@ -207,7 +232,7 @@ def run_sweep(
     progress(0, 0, "clean run, recorded")
     record = play_clean(Play(workshop, impl, activity))
     judged = judge_kills_of(activity, record)
-    sweeper = _Sweeper(workshop, impl, judged, kind, policy, double, progress, record)
+    sweeper = _Sweeper((workshop, *beside), impl, judged, kind, policy, double, progress, record)
     result = Sweep(activity, kind, record, double=double, policy=policy)
     if not is_started(record):
         return replace(result, started=False)

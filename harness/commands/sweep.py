@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -26,7 +26,7 @@ from harness.commands.common import (
 )
 from harness.faults import Fault, FaultLineError, Kind, parse_fault
 from harness.impl import UnknownImpl, find_impl
-from harness.limits import PROGRAM_RESUMES, SWEEP_CHUNK, SWEEP_ORDERS
+from harness.limits import PROGRAM_RESUMES, SWEEP_CHUNK, SWEEP_JOBS, SWEEP_ORDERS
 from harness.records import Policy, Verdict
 
 if TYPE_CHECKING:
@@ -91,6 +91,9 @@ def sweep(
     resumes: Annotated[
         int, typer.Option(min=1, help="How often it is started until it exits 0.")
     ] = PROGRAM_RESUMES,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=16, help="How many databases are swept side by side.")
+    ] = SWEEP_JOBS,
     json: JsonFile = None,
     html: HtmlFile = None,
 ) -> None:
@@ -110,7 +113,9 @@ def sweep(
         )
     except (UnknownImpl, FaultLineError) as problem:
         usage(str(problem))
-    plan = Plan(subject, fault, policy, double)
+    # A program's tables are made for one database; a crash is one server's.
+    jobs = 1 if setup is not None or fault is Kind.CRASH else jobs
+    plan = Plan(subject, fault, policy, double, jobs)
     if faults:
         _one(plan, faults, html)
     _all(plan, json, html)
@@ -134,6 +139,7 @@ class Plan:
     kind: Kind
     policy: Policy
     double: bool
+    jobs: int
 
     def repeat(self, row: Activity) -> str:
         """Return the command that repeats something of one row, up to its fault line."""
@@ -223,10 +229,10 @@ def _all(plan: Plan, json: Path | None, html: Path | None) -> None:
 def _sweep_into(found: list[Sweep], plan: Plan) -> None:
     from harness.sweep import run_sweep
 
-    with _opened(plan.kind) as (workshop, tell):
+    with _opened(plan.kind, plan.jobs) as ((workshop, *beside), tell):
         for row in plan.subject.rows(workshop):
             found.append(run_sweep(workshop, plan.subject.impl, row, kind=plan.kind,
-                                   policy=plan.policy, double=plan.double, progress=tell))  # fmt: skip
+                                   policy=plan.policy, double=plan.double, progress=tell, beside=beside))  # fmt: skip
             if found[-1].interrupted:
                 break
 
@@ -256,7 +262,7 @@ def _random(impl: str, seconds: float, seed: int, json: Path | None) -> NoReturn
         )
 
     clock = time.monotonic
-    with _opened(Kind.KILL) as (workshop, tell):
+    with _opened(Kind.KILL) as ((workshop,), tell):
         started = clock()
         try:
             while status is Verdict.PASS and clock() - started < seconds:
@@ -302,7 +308,7 @@ def _one(plan: Plan, faults: list[Fault], html: Path | None) -> None:
         usage("--at needs one lab: lab sweep 3 --at 'kill@audit#2'")
     first, then = faults[0], (faults[1] if len(faults) > 1 else None)
     line = ",".join(map(str, faults))
-    with _opened(first.kind) as (workshop, tell):
+    with _opened(first.kind) as ((workshop,), tell):
         (row,) = plan.subject.rows(workshop)
         tell(0, 0, line)
         clean = play_clean(Play(workshop, plan.subject.impl, row))
@@ -325,8 +331,8 @@ def _one(plan: Plan, faults: list[Fault], html: Path | None) -> None:
 
 
 @contextmanager
-def _opened(kind: Kind) -> Iterator[tuple[Workshop, Progress]]:
-    """Open the workshop under a progress bar; yield it and the function that moves the bar."""
+def _opened(kind: Kind, jobs: int = 1) -> Iterator[tuple[list[Workshop], Progress]]:
+    """Open workshops under a progress bar; yield them and the function that moves the bar."""
     from harness.program_sweep import ScriptProblem
     from harness.workshop import open_workshop
 
@@ -337,10 +343,16 @@ def _opened(kind: Kind) -> Iterator[tuple[Workshop, Progress]]:
             bar.update(task, completed=done, total=total or None, description=text)
 
         try:
-            with open_workshop(
-                progress=lambda text: tell(0, 0, text), private=kind is Kind.CRASH
-            ) as workshop:
-                yield workshop, tell
+            with ExitStack() as stack:
+                opened = [
+                    stack.enter_context(
+                        open_workshop(
+                            progress=lambda text: tell(0, 0, text), private=kind is Kind.CRASH
+                        )
+                    )
+                    for _ in range(jobs)
+                ]
+                yield opened, tell
         except ScriptProblem as problem:
             usage(str(problem))
 
