@@ -30,8 +30,10 @@ app.command("catch-up", epilog=files.CATCH_UP_EPILOG)(files.catch_up)
 app.command(epilog=files.DIFF_EPILOG)(files.diff)
 app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=sweep.EPILOG)(sweep.sweep)
-app.command()(server.doctor)
-app.command(context_settings={"ignore_unknown_options": True})(server.psql)
+app.command(epilog=server.DOCTOR_EPILOG)(server.doctor)
+app.command(epilog=server.PSQL_EPILOG, context_settings={"ignore_unknown_options": True})(
+    server.psql
+)
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """The demo of track A: the main job, once for each of the four points, and once with a rival.
 
-A clean run is recorded first. Then the client is killed at each point in the second chunk (in the
-first, when there is only one), a new process finishes the job, and the judge reads both moments
-through fresh connections. Last, another owner edits an approved order before the run: the client
-must refuse that chunk and name the order.
+A clean run is recorded first. Then a client that runs chunk after chunk (lab 3) is killed at each
+point in the second chunk (in the first, when there is only one), a new process drains the rest
+(lab 5, which doubts the progress first), and the judge reads both moments through fresh connections.
+Last, another owner edits an approved order before the run: the client must refuse that chunk and
+name the order.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from harness.place import place_kill
 from harness.records import Finding, Verdict
 from harness.run import Run, run_clean, run_rival_edit, run_with_fault
 from harness.scenario import Scenario
-from harness.script import drain
+from harness.script import drain, run_chunks
 from harness.workshop import Workshop
 
 #: The four points of the course, in the order in which the worked answer reaches them.
@@ -65,12 +66,12 @@ def run_demo(
     """Play all scenes; a scene that fails does not keep the next from being played.
 
     Args:
-        impl: The folder whose lab 5 (and what it imports) runs.
+        impl: The folder whose labs 3 and 5 (and what they import) run.
         points: Which of the four points to kill at.
         progress: Told the title of each scene before it is played.
     """
     progress("clean run, recorded")
-    clean = run_clean(workshop, impl, scenario, drain)
+    clean = run_clean(workshop, impl, scenario, run_chunks)
     rows = [DemoRow("no fault", clean)]
     chunk = min(DEMO_CHUNK, scenario.chunks)
     for point in points:
@@ -78,9 +79,8 @@ def run_demo(
         fault = place_kill(clean.boundaries, point, chunk)
         if fault is None:
             continue  # a client that never reaches the point has failed its clean run already
-        rows.append(
-            DemoRow(f"after {point}", run_with_fault(workshop, impl, scenario, drain, fault))
-        )
+        run = run_with_fault(workshop, impl, scenario, run_chunks, fault, recovery=drain)
+        rows.append(DemoRow(f"after {point}", run))
     progress("another owner edits an approved order")
     rows.append(DemoRow("rival edit", run_rival_edit(workshop, impl, scenario, drain, chunk)))
     return Demo(scenario, tuple(rows))

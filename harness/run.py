@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -291,16 +291,27 @@ def run_clean(workshop: Workshop, impl: Path, scenario: Scenario, maker: ScriptM
 
 
 def run_with_fault(
-    workshop: Workshop, impl: Path, scenario: Scenario, maker: ScriptMaker, fault: Fault
+    workshop: Workshop,
+    impl: Path,
+    scenario: Scenario,
+    maker: ScriptMaker,
+    fault: Fault,
+    recovery: ScriptMaker | None = None,
 ) -> Run:
     """Kill a client at the fault's place, read what is there, let a healthy client finish, judge.
+
+    Args:
+        recovery: What the healthy client is asked to do; the same as the killed one by default.
 
     Raises:
         ValueError: If the fault is not a kill; `inject.run_fault` plays the others.
     """
     if fault.kind is not Kind.KILL:
         raise ValueError(f"run_with_fault makes kills; {fault} is another fault")
-    return play_kill(Play(workshop, impl, _track_a(scenario, maker), fault))
+    activity = replace(
+        _track_a(scenario, maker), resume=Calls(recovery) if recovery is not None else None
+    )  # fmt: skip
+    return play_kill(Play(workshop, impl, activity, fault))
 
 
 def _track_a(scenario: Scenario, maker: ScriptMaker) -> Activity:

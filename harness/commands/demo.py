@@ -79,7 +79,8 @@ def demo(
 
         write_page(html, demo_page(result, impl))
     if kept:
-        out.print(f"The database is left as the last scene ended it: {kept}", highlight=False)
+        out.print("The database is left as the last scene ended it. Open it, or drop it, with:")
+        out.print(f"  {kept}\n  uv run lab doctor --clean", highlight=False, soft_wrap=True)
     raise typer.Exit(exit_for(result.verdict))
 
 
