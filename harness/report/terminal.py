@@ -79,12 +79,20 @@ def verdict_line(demo: Demo) -> Text:
 
 
 def print_findings(console: Console, rows: Iterable[DemoRow]) -> None:
-    """Print the findings of every scene that failed, each scene under its title."""
+    """Print the first finding of each broken promise under its scene, and count the others."""
+    told: set[str] = set()
+    more = 0
     for row in rows:
-        if row.run.findings:
-            console.print(Text(f"\n{row.title} ({row.run.fault or 'no fault'})", style="bold"))
-            for finding in row.run.findings:
-                console.print(finding_text(finding))
+        fresh = {f.promise: f for f in reversed(row.run.findings) if f.promise not in told}
+        more += len(row.run.findings) - len(fresh)
+        told |= set(fresh)
+        if fresh:
+            fault = row.run.fault or "no fault was needed"
+            console.print(Text(f"\n{row.title} ({fault})", style="bold"))
+        for finding in fresh.values():
+            console.print(finding_text(finding), end="")
+    if more:
+        console.print(Text(f"\n{more} more findings of these promises; --json FILE has them all."))
 
 
 def _title(scenario: Scenario) -> str:
