@@ -89,14 +89,15 @@ def order_states(
     gone = frozenset(rolled_back)
     states = []
     for item in scenario.approval:
-        state = _state(rows.get(item.order_id), scenario.tenant, item.revision, item.qty)
+        state = row_state(rows.get(item.order_id), scenario.tenant, item.revision, item.qty)
         if state is CellState.PENDING and item.order_id in gone:
             state = CellState.ROLLED_BACK
         states.append(state)
     return tuple(states)
 
 
-def _state(row: OrderRow | None, tenant: str, revision: int, qty: int) -> CellState:
+def row_state(row: OrderRow | None, tenant: str, revision: int, qty: int) -> CellState:
+    """Return what one order is: its row against the approved tenant, revision and quantity."""
     if row is None:
         return CellState.MISSING
     if (row.tenant, row.qty) == (tenant, qty):

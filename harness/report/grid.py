@@ -22,7 +22,7 @@ from harness.sweep import Cell, Sweep, by_point, chunk_of
 
 #: Letters of the points; any other change of a table is a plus.
 POINT_LETTERS = {"orders": "o", "audit": "a", "checkpoint": "p", COMMIT_POINT: "C"}
-BROKEN, VOID, MISSING = "X", "?", "-"
+BROKEN, VOID, MISSING, IMPOSSIBLE = "X", "?", "-", "_"
 #: Cells in one line of the grid: with its label it fits 80 columns.
 CELLS_A_LINE = 60
 #: Failures named beside the one that is told.
@@ -84,6 +84,7 @@ def legend(sweeps: Sequence[Sweep]) -> Text:
         f"{BROKEN} a promise broke",
         f"{VOID} did not land",
         f"{MISSING} not tried",
+        f"{IMPOSSIBLE} not possible there",
     ]
     return Text("one letter a boundary:  " + "   ".join(names), style="dim")
 
@@ -176,14 +177,12 @@ def _rows(sweep: Sweep) -> list[Text]:
 
 
 def worst_verdicts(cells: Sequence[Cell]) -> dict[int, Verdict]:
-    """Return the worst verdict at each boundary."""
+    """Return the worst verdict at each boundary; skip where the fault is not possible."""
+    order = (Verdict.SKIP, Verdict.PASS, Verdict.VOID, Verdict.ERROR, Verdict.FAIL)
     worst: dict[int, Verdict] = {}
     for cell in cells:
-        known = worst.get(cell.boundary, Verdict.PASS)
-        verdict = cell.run.verdict
-        worst[cell.boundary] = (
-            known if verdict is Verdict.PASS or known is Verdict.FAIL else verdict
-        )
+        verdict = cell.run.verdict if cell.run.possible else Verdict.SKIP
+        worst[cell.boundary] = max(worst.get(cell.boundary, Verdict.SKIP), verdict, key=order.index)
     return worst
 
 
@@ -194,6 +193,8 @@ def _cell(boundary: Boundary, verdict: Verdict | None) -> Text:
         return Text(boundary_letter(boundary), style="green")
     if verdict is Verdict.FAIL:
         return Text(BROKEN, style="bold red reverse")
+    if verdict is Verdict.SKIP:
+        return Text(IMPOSSIBLE, style="dim")
     return Text(VOID, style="yellow")
 
 

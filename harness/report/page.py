@@ -214,7 +214,7 @@ def make_story(
         record: The boundaries of a clean run of the same client.
         board: Which of the page's boards it plays on.
     """
-    told = tell(run, record) if run.verdict is Verdict.FAIL else None
+    told = tell(run, record) if run.verdict is Verdict.FAIL and run.fault else None
     headline = told.headline if told else _headline(run)
     data: Mapping[str, Any] = {}
     if isinstance(run.scenario, Scenario):
@@ -272,6 +272,8 @@ def board_data(scenario: Scenario) -> dict[str, Any]:
 def _headline(run: Run) -> str:
     if run.verdict is Verdict.VOID:
         return run.note or "the fault did not land"
+    if run.verdict is Verdict.FAIL:
+        return f"Without any fault, the promise “{run.findings[0].promise}” is broken."
     if run.after_resume is None:
         return "Another owner edited an approved order; its chunk was refused as a whole, and the order named."
     if run.kills:
@@ -382,9 +384,13 @@ def write_page(path: Path, page: Page) -> None:
 
 
 def _first(stories: Sequence[Story]) -> str:
-    """Return the story that is open at first: a failure, else the first one with a fault."""
+    """Return the story that is open at first: a failure under a fault, else any, else a fault."""
     wrong = [s.id for s in stories if s.verdict is Verdict.FAIL]
-    return (wrong or [s.id for s in stories[1:2]] or [s.id for s in stories] or [""])[0]
+    return (
+        wrong[1:2]
+        if wrong[:1] == ["s0"] and wrong[1:]
+        else wrong or [s.id for s in stories[1:2]] or [s.id for s in stories] or [""]
+    )[0]
 
 
 @cache

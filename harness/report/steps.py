@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.history import order_moves
 from harness.records import Boundary, Change, Evidence, OrderRow, Touch
-from harness.report.board import _state, order_states, touched_orders
+from harness.report.board import order_states, row_state, touched_orders
 from harness.report.moments import Committed, Ended, Happened, Looked, Moment, Worked
 from harness.scenario import Scenario
 
@@ -50,9 +50,15 @@ class Step:
     look: str = ""
 
 
-def steps_of(scenario: Scenario, moments: Sequence[Moment]) -> list[Step]:
-    """Turn moments into steps, the first of which is the clean start."""
-    return _Walk(scenario, moments).steps()
+def steps_of(
+    scenario: Scenario, moments: Sequence[Moment], known: Evidence | None = None
+) -> list[Step]:
+    """Turn moments into steps, the first of which is the clean start.
+
+    Args:
+        known: Evidence that is newer than every look among the moments, for what it says of commits.
+    """
+    return _Walk(scenario, moments, known).steps()
 
 
 @dataclass(slots=True)
@@ -78,7 +84,9 @@ class _Session:
 class _Walk:
     """Plays the moments on a board."""
 
-    def __init__(self, scenario: Scenario, moments: Sequence[Moment]) -> None:
+    def __init__(
+        self, scenario: Scenario, moments: Sequence[Moment], known: Evidence | None
+    ) -> None:
         self.scenario = scenario
         self.moments = moments
         self.place = {order_id: n for n, order_id in enumerate(scenario.approved_ids)}
@@ -91,8 +99,14 @@ class _Walk:
         self.checkpoint: tuple[int, int | None] = (done, None)
         self.sessions: dict[tuple[int, int], _Session] = {}
         self.changed: dict[str, dict[int, tuple[str, int]]] = {"orders": {}, "audit": {}}
-        self.changes = _all_changes(moments)
+        looks = [m.evidence for m in moments if isinstance(m, Looked)]
+        self.changes = _all_changes([*looks, known] if known else looks)
         self.numbers = {xid: n for n, xid in enumerate(self.changes, 1)}
+        self.by_table: dict[tuple[int, str], list[Change]] = {}
+        for xid, changes in self.changes.items():
+            for change in changes:
+                table = f"{change.table}.{change.operation}"
+                self.by_table.setdefault((xid, table), []).append(change)
         self.taken: dict[tuple[int, str], int] = {}
 
     def steps(self) -> list[Step]:
@@ -171,7 +185,7 @@ class _Walk:
     def _writes(self, touch: Touch) -> list[_Write]:
         """Return what a touch changed: exactly where the witness knows, else the next of the list."""
         table = f"{touch.table}.{touch.operation}"
-        known = [c for c in self.changes.get(touch.xid, ()) if f"{c.table}.{c.operation}" == table]
+        known = self.by_table.get((touch.xid, table), [])
         start = self.taken.get((touch.xid, table), 0)
         self.taken[touch.xid, table] = start + touch.rows
         if self.changes.get(touch.xid):
@@ -198,12 +212,14 @@ class _Walk:
             item = self.scenario.approval[place]
             row = OrderRow(**new) if new else None
             return _Write(
-                "orders", place, _state(row, self.scenario.tenant, item.revision, item.qty)
+                "orders", place, row_state(row, self.scenario.tenant, item.revision, item.qty)
             )
         if new is None or new.get("job_id") != self.scenario.job_id:
             return None
         if change.table == "job_audit" and int(new["position"]) in range(len(self.audit)):
-            return _Write("audit", int(new["position"]), "c")
+            place = int(new["position"])
+            right = self.place.get(int(new["order_id"])) == place
+            return _Write("audit", place, "c" if right else "d")
         if change.table == "jobs":
             return _Write("checkpoint", int(new["next_index"]), "c")
         return None
@@ -288,9 +304,9 @@ class _Walk:
                 self._show(_Write("audit", n, base), base, xids.get(n, 0))
 
 
-def _all_changes(moments: Sequence[Moment]) -> Mapping[int, list[Change]]:
+def _all_changes(looks: Sequence[Evidence]) -> Mapping[int, list[Change]]:
     """Return every change that any look found, by transaction, each once, in order."""
-    found = {c.seq: c for m in moments if isinstance(m, Looked) for c in m.evidence.changes}
+    found = {c.seq: c for look in looks for c in look.changes}
     by_xid: dict[int, list[Change]] = {}
     for seq in sorted(found):
         by_xid.setdefault(found[seq].xid, []).append(found[seq])
@@ -323,7 +339,9 @@ def _start_words(scenario: Scenario) -> str:
 def _boundary_words(b: Boundary, number: int, told: bool) -> str:
     if b.committed:
         text = f"T{number} is committed on the server" if number else "committed on the server"
-        return f"{text}, and the client is told" if told else f"{text}; the client was never told"
+        return (
+            f"{text}, and the client is told" if told else f"{text}; the client has not been told"
+        )
     if b.error:
         return f"the server refuses: error {b.error}"
     if b.touches:

@@ -293,6 +293,12 @@ const interrupted = (() => {
 
   /* --- stories --- */
 
+  /* A story opens where the fault is; one without a fault, or with one before its start, at its end. */
+  const startAt = () => {
+    const fault = story.steps.findIndex((s) => s.k === "fault");
+    return fault > 1 ? fault : story.steps.length - 1;
+  };
+
   const show = (data, where) => {
     story = data;
     board = boards[story.board];
@@ -303,7 +309,7 @@ const interrupted = (() => {
     $("no-board").hidden = true;
     drawMoments();
     drawLegend();
-    go(where === undefined ? Math.max(0, marks.length > 1 ? marks[1][0] - 1 : 0) : where);
+    go(where === undefined ? startAt() : where);
   };
   const open = (id) => {
     const told = $("told-" + id);
