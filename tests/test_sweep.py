@@ -18,7 +18,7 @@ from harness.records import Boundary, Policy, Touch, Unit, Verdict
 from harness.report.grid import repeat_line, sweep_view
 from harness.sweep import Sweep, by_point, chunk_of, judge_kills_of, run_sweep
 from harness.waiting import wait_until
-from harness.workshop import Workshop
+from harness.workshop import Workshop, open_workshop
 from tests.zoo import materialise, wrong_answers
 
 IDS = [f"lab{row.lab}-{row.name}" for row in ACTIVITIES]
@@ -119,6 +119,14 @@ def test_a_client_that_never_sends_the_same_twice_is_swept_by_points(
         "checkpoint",
         "commit",
     }
+
+
+def test_two_databases_find_what_one_finds(workshop: Workshop) -> None:
+    """Side by side, the boundaries are shared out, and all of them are killed at."""
+    with open_workshop() as second:
+        sweep = swept(workshop, SOLUTIONS, 3, beside=[second])
+    assert sweep.verdict is Verdict.PASS
+    assert [cell.boundary for cell in sweep.cells] == list(range(1, sweep.covered[1] + 1))
 
 
 def test_a_stub_is_not_swept(workshop: Workshop) -> None:
