@@ -172,3 +172,5 @@ BOARD_PACE_S = 0.03
 BOARD_RIVAL_LOCK_MS = 500
 #: After a command, the board waits this long for the client's next boundary before it says "busy".
 BOARD_PATIENCE_S = 0.5
+#: A command of the page has six short fields.
+BOARD_BODY_BYTES = 4_096
