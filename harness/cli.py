@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typer
 
-from harness.commands import bench, check, demo, files, learn, run, server, sweep
+from harness.commands import bench, board, check, demo, files, learn, run, server, sweep
 
 app = typer.Typer(
     name="lab",
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command(epilog=demo.EPILOG)(demo.demo)
 app.command(epilog=bench.EPILOG)(bench.bench)
+app.command(epilog=board.EPILOG)(board.board)
 app.command(epilog=check.EPILOG)(check.check)
 app.command(epilog=learn.STATUS_EPILOG)(learn.status)
 app.command(epilog=learn.HINT_EPILOG)(learn.hint)
