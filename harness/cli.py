@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typer
 
-from harness.commands import bench, board, check, demo, files, learn, run, server, sweep
+from harness.commands import bench, board, check, demo, files, learn, notebook, run, server, sweep
 
 app = typer.Typer(
     name="lab",
@@ -29,6 +29,7 @@ app.command(epilog=learn.HINT_EPILOG)(learn.hint)
 app.command(epilog=files.RESET_EPILOG)(files.reset)
 app.command("catch-up", epilog=files.CATCH_UP_EPILOG)(files.catch_up)
 app.command(epilog=files.DIFF_EPILOG)(files.diff)
+app.command(epilog=notebook.EPILOG)(notebook.notebook)
 app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=sweep.EPILOG)(sweep.sweep)
 app.command(epilog=server.DOCTOR_EPILOG)(server.doctor)

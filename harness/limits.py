@@ -174,3 +174,12 @@ BOARD_RIVAL_LOCK_MS = 500
 BOARD_PATIENCE_S = 0.5
 #: A command of the page has six short fields.
 BOARD_BODY_BYTES = 4_096
+
+# --- notebooks ----------------------------------------------------------------------------------------
+
+#: JupyterLab answers after two seconds; on a cold disk under load after many.
+JUPYTER_START_WAIT_S = 90.0
+#: It ends its kernels first, each of which closes its workshop; then whatever is left is killed.
+JUPYTER_STOP_WAIT_S = 20.0
+#: One cell of a notebook takes some seconds; on a loaded machine many times that.
+NOTEBOOK_CELL_WAIT_S = 300
