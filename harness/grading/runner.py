@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -90,9 +91,22 @@ def _is_about_the_answer(problem: BaseException) -> bool:
     return path.name.startswith("test_") or trace.tb_frame.f_code.co_qualname.startswith("Seen.")
 
 
-def _play_once(play: Callable[[], Any], lab: Lab, repeat: str) -> Played:
+def _play_and_close(play: Callable[[], Any]) -> None:
+    """Play, and close at once what a check that raises leaves half-way: generators with an open scene.
+
+    Its frames keep them alive until some garbage collection, and that may run in the proxy's own
+    thread, which would then wait for itself.
+    """
     try:
         play()
+    except BaseException as problem:
+        traceback.clear_frames(problem.__traceback__)
+        raise
+
+
+def _play_once(play: Callable[[], Any], lab: Lab, repeat: str) -> Played:
+    try:
+        _play_and_close(play)
     except PromiseBroken as broken:
         evidence = {"findings": [asdict(finding) for finding in broken.findings]}
         return Played(Verdict.FAIL, broken_text(broken, repeat), evidence, broken)
