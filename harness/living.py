@@ -136,7 +136,7 @@ def _beside(play: Play, *, frozen: bool) -> Run:
         pids = actor.lane.backend_pids
         rival.go_on(until=lambda: scene.blocked(rival, *pids))
         met = "waited for the first one's lock" if rival.busy else "ended beside it"
-        misled = _beside_frozen(play, scene, rival) if frozen else []
+        misled = _misled(play, scene, rival, frozen=frozen)
         actor.lane.release()
         if frozen:
             actor.client.thaw()
@@ -154,20 +154,26 @@ def _beside(play: Play, *, frozen: bool) -> Run:
         return _to_the_end(play, scene, actor, seen, findings, note)
 
 
-def _beside_frozen(play: Play, scene: Scene, rival: Actor) -> list[Finding]:
-    """A program beside a frozen holder neither waits for ever nor calls an unfinished job complete."""
-    limit_s = play.activity.busy_within_s
-    if limit_s is None:
-        return []
-    deadline = time.monotonic() + limit_s
-    rival.go_on(until=lambda: time.monotonic() > deadline)
-    did, wanted = "froze the holder of the job", f"exit status {BUSY} when its lock timeout is over"
+def _misled(play: Play, scene: Scene, rival: Actor, *, frozen: bool) -> list[Finding]:
+    """A client beside one that stands still must not call an unfinished job done, nor wait for ever.
+
+    How soon a program must give up behind a frozen holder is the activity's `busy_within_s`.
+    """
+    limit_s = play.activity.busy_within_s if frozen else None
+    if limit_s is not None:
+        deadline = time.monotonic() + limit_s
+        rival.go_on(until=lambda: time.monotonic() > deadline)
+        if rival.busy:
+            wanted = f"exit status {BUSY} when its lock timeout is over"
+            seen = f"it still waits after {limit_s:g} s"
+            return [_finding(play, "froze the holder of the job", wanted, seen)]
     if rival.busy:
-        return [_finding(play, did, wanted, f"it still waits after {limit_s:g} s")]
+        return []
     heard = _heard(play, rival)
-    unfinished = play.activity.finished(play.activity.scenario, scene.evidence())
-    if heard.status == COMPLETE and unfinished:
-        return [_finding(play, did, wanted, describe_exit(heard))]
+    says_done = heard.error is None if heard.exit is None else heard.status == COMPLETE
+    if says_done and play.activity.finished(play.activity.scenario, scene.evidence()):
+        did, wanted = "let a second client work beside one that stands still", "busy, or a wait"
+        return [_finding(play, did, wanted, "it says that all is done, and it is not")]
     return []
 
 
