@@ -7,7 +7,7 @@
     lose-request@commit#2      the second COMMIT never arrives
 
 The grammar is ``KIND@PLACE[#N][:POLICY]``. PLACE is a boundary number or a point: `orders`, `audit`,
-`checkpoint`, `commit`, or `table.operation`. What each kind does is in `run.py`; this file only reads
+`checkpoint`, `commit`, or `table.operation`. Kills are played in `run.py`, the others in `living.py`; this file only reads
 and writes the line.
 """
 
