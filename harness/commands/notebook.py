@@ -35,10 +35,11 @@ _SETTINGS = (
     "--ServerApp.ip=127.0.0.1",
     "--ServerApp.port_retries=0",
     "--ServerApp.open_browser=False",
-    "--ServerApp.log_level=ERROR",
+    "--log-level=ERROR",
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     "--LabApp.news_url=None",
     "--LabApp.extension_manager=readonly",
+    "--LanguageServerManager.autodetect=False",
 )
 
 

@@ -22,7 +22,7 @@ from harness.scenario import Scenario, festival
 from harness.script import Call, Script
 from harness.workshop import Actor
 
-SIZES = (1, 5, 25, 100, 500)
+SIZES = (2, 10, 50, 250)
 ORDERS = 500
 #: Jobs whose verification is timed, and how often each.
 LENGTHS = (500, 1000, 2000, 4000, 8000)
