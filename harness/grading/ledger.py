@@ -16,14 +16,17 @@ from typing import Any
 
 from harness.grading.bench import Bench
 from harness.grading.words import step_text
-from harness.judge_ledger import judge_ledger_finished, judge_ledger_safety
+from harness.judge_ledger import READ, judge_ledger_finished, judge_ledger_safety
 from harness.ledger_scenario import LEASE, LONG_AGO, LedgerScenario
-from harness.records import CallResult, Evidence, Finding, Stop
+from harness.records import CallResult, Evidence, Finding, Raised, Returned, Stop
+from harness.run import describe_failure
 from harness.script import Call, Script
 from harness.workshop import Actor, Scene
 
 Judge = Callable[[LedgerScenario, Evidence], list[Finding]]
 
+#: The promise that each lab of the track teaches.
+PROMISES = dict(enumerate(READ, 8))
 #: A call over a handful of children that has made so many statements goes round in circles.
 STATEMENTS_MAX = 500
 
@@ -116,6 +119,8 @@ class Meeting:
     `waited` tells for each rival whether it waited for a lock of the one that was held.
     """
 
+    bench: Bench
+    scenario: LedgerScenario
     scene: Scene
     did: str
     first: CallResult
@@ -155,6 +160,8 @@ def meet_everywhere(
             result = bench.finish(actor)
             late = "until its claims were over, " if past_lease else ""
             judge(Meeting(
+                bench,
+                scenario,
                 scene,
                 f"held {first} after {where}, {late}ran {', '.join(map(str, rivals))} beside it, "
                 "let the first go on",
@@ -193,6 +200,21 @@ def leaves_as_it_was(
             result = bench.result(actor, call.function, *call.args, **call.kwargs)
             bench.hygiene(actor, before, result, f"{did}, looked at the connection", ended)
         bench.durable(scene.evidence())
+
+
+def raises_unknown_parent(bench: Bench, scene: Scene, function: str, *rest: Any) -> None:
+    """Demand UnknownParent, under the promise of the lab, and that nothing was changed."""
+    did = f"called {function} for a parent that is not there"
+    result = bench.result(bench.actor(scene), function, "no-such-parent", *rest)
+    if not (isinstance(result, Raised) and result.is_a("UnknownParent")):
+        seen = (
+            f"it returned {result.value!r}"
+            if isinstance(result, Returned)
+            else describe_failure(result)
+        )
+        promise = PROMISES[bench.lab.number]
+        raise bench.broken(did, "UnknownParent", seen, promise=promise)
+    bench.equal(f"{did}; read what it changed", [], list(scene.evidence().changes))
 
 
 def rolls_back(bench: Bench, scenario: LedgerScenario, call: Call) -> Any:

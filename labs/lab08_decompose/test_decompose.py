@@ -9,6 +9,7 @@ from harness.grading.ledger import (
     killed_everywhere,
     leaves_as_it_was,
     meet_everywhere,
+    raises_unknown_parent,
     rolls_back,
     tables,
     ungated,
@@ -250,10 +251,7 @@ def test_long_lists(bench: Bench):
 def test_leaves_the_connection_as_it_was(bench: Bench):
     scenario = LedgerScenario((unread(mixed_scans(5)), odd_payload(None, "scans-friday")))
     with bench.scene(scenario) as scene:
-        result = bench.result(bench.actor(scene), "decompose", "no-such-parent")
-        unknown = "decomposed a parent that is not there"
-        raised_unknown(bench, result, unknown)
-        bench.equal(f"{unknown}; read what it changed", [], list(scene.evidence().changes))
+        raises_unknown_parent(bench, scene, "decompose")
     leaves_as_it_was(bench, scenario, [
         (DECOMPOSE, "decomposed a parent", ""),
         (DECOMPOSE, "decomposed it again", ""),
@@ -265,9 +263,3 @@ def test_leaves_the_connection_as_it_was(bench: Bench):
         5,
         rolls_back(bench, scenario, DECOMPOSE),
     )
-
-
-def raised_unknown(bench: Bench, result, did: str) -> None:
-    """Demand UnknownParent, under the promise of the lab."""
-    if not getattr(result, "is_a", lambda name: False)("UnknownParent"):
-        raise bench.broken(did, "UnknownParent", repr(result)[:200], promise="enumerated")
