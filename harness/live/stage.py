@@ -68,6 +68,7 @@ class Worker:
     seen: int = 0
     running: bool = False  # is let go from boundary to boundary until the end
     frozen: bool = False
+    waits_for: str = ""  # the client whose lock it waits for
     ended: str = ""
 
     @property
@@ -83,7 +84,9 @@ class Worker:
         frozen = "frozen, " if self.frozen else ""
         if self.hold is not None:
             return f"{frozen}held at boundary {self.hold.boundary.number}"
-        return f"{frozen}busy: on its way to the next boundary, or waiting for a lock"
+        if self.waits_for:
+            return f"{frozen}waits for a lock that {self.waits_for} holds"
+        return f"{frozen}on its way to the next boundary"
 
 
 @dataclass
@@ -287,9 +290,12 @@ class Stage:
         worker.hold = worker.actor.go_on(until=lambda: time.monotonic() >= deadline)
         self._tell_boundaries(worker)
         if worker.hold is not None:
+            worker.waits_for = ""
             self._meet_fault(worker)
         elif not worker.actor.busy:
             self._ended(worker)
+        else:
+            self._see_wait(worker)
 
     def _tell_boundaries(self, worker: Worker) -> None:
         boundaries = worker.actor.lane.boundaries
@@ -313,8 +319,22 @@ class Stage:
             }
             faults[fault.kind](worker.number)
 
+    def _see_wait(self, worker: Worker) -> None:
+        """Say whose lock a busy client waits for, once for each wait."""
+        scene = self._scene_now()
+        holders = [
+            other.name
+            for other in self.workers
+            if other is not worker and scene.blocked(worker.actor, *other.actor.lane.backend_pids)
+        ]
+        now = holders[0] if holders else ""
+        if now and now != worker.waits_for:
+            words = f"{worker.name} waits for a lock that {now} holds"
+            self.moments.append(Happened(words, fault=False))
+        worker.waits_for = now
+
     def _ended(self, worker: Worker) -> None:
-        worker.running = False
+        worker.running, worker.waits_for = False, ""
         worker.ended = _last_words(worker.actor)
         worker.actor.close()
         self.moments.append(Ended(worker.number - 1, worker.ended))

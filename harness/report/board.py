@@ -9,6 +9,7 @@ Pure: a scenario and evidence in, cells and SVG out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,8 +23,9 @@ from harness.scenario import Scenario
 IDS_SHOWN = 80
 #: Rows of a column: a chunk that is longer takes several columns.
 ROWS = 10
-#: Width at which the chunks of a board wrap, in units; a cell is 10 wide.
-BOARD_WIDTH = 720
+#: Width at which the chunks of a board wrap, in units; a cell is 10 wide. A large board is wider: it
+#: then has about this shape, so that it fits a screen.
+BOARD_WIDTH, BOARD_SHAPE = 720, 2.4
 CELL, PITCH = 10, 12
 WIDE_PITCH, TALL_PITCH = 44, 14
 CHUNK_GAP, BAND_GAP, LABEL = 8, 10, 10
@@ -66,7 +68,7 @@ SHAPES: Mapping[CellState, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the cells stand. `labels` are (x, y, text) of the chunks."""
+    """Where the cells stand. `labels` are (x, y, text) of the chunks, `text` their size in units."""
 
     x: tuple[int, ...]
     y: tuple[int, ...]
@@ -74,6 +76,7 @@ class Layout:
     height: int
     ids: bool
     labels: tuple[tuple[int, int, str], ...]
+    text: float
 
 
 def order_states(
@@ -121,25 +124,29 @@ def lay_out(orders: int, chunk_size: int) -> Layout:
     rows = min(chunk_size, ROWS)
     columns = -(-min(chunk_size, orders) // rows)
     block = columns * across + CHUNK_GAP
-    per_band = max(1, BOARD_WIDTH // block)
-    band = LABEL + rows * down + BAND_GAP
     chunks = -(-orders // chunk_size)
+    wrap, label = BOARD_WIDTH, LABEL
+    if not ids:
+        area = chunks * block * (LABEL + rows * down + BAND_GAP)
+        wrap = max(wrap, round(math.sqrt(area * BOARD_SHAPE)))
+        label = max(LABEL, wrap // 80)
+    per_band = max(1, wrap // block)
+    band = label + rows * down + BAND_GAP
     x, y = [], []
     for position in range(orders):
         chunk, place = divmod(position, chunk_size)
         x.append((chunk % per_band) * block + (place // rows) * across)
-        y.append((chunk // per_band) * band + LABEL + (place % rows) * down)
+        y.append((chunk // per_band) * band + label + (place % rows) * down)
     # A narrow block has no room for its number: then only the first of each band is named.
-    step = 1 if block >= 32 else per_band
+    step = 1 if block >= 4 * label else per_band
     labels = tuple(
-        ((c % per_band) * block, (c // per_band) * band + LABEL - 3, f"chunk {c + 1}")
+        ((c % per_band) * block, (c // per_band) * band + label - 3, f"chunk {c + 1}")
         for c in range(chunks)
         if (c % per_band) % step == 0
     )
-    width = min(chunks, per_band) * block - CHUNK_GAP
-    return Layout(
-        tuple(x), tuple(y), max(width, 30), -(-chunks // per_band) * band - BAND_GAP, ids, labels
-    )
+    width = max(min(chunks, per_band) * block - CHUNK_GAP, 30)
+    height = -(-chunks // per_band) * band - BAND_GAP
+    return Layout(tuple(x), tuple(y), width, height, ids, labels, round(label * 0.65, 1))
 
 
 def board_svg(scenario: Scenario, states: Sequence[CellState], label: str) -> str:
@@ -152,7 +159,10 @@ def board_svg(scenario: Scenario, states: Sequence[CellState], label: str) -> st
     for x, y, state in zip(layout.x, layout.y, states, strict=True):
         paths.setdefault(state, []).append(f"M{x} {y}{SHAPES[state]}")
     parts = [f'<path class="s-{state}" d="{"".join(d)}"/>' for state, d in paths.items()]
-    parts += [f'<text class="chunk" x="{x}" y="{y}">{text}</text>' for x, y, text in layout.labels]
+    parts += [
+        f'<text class="chunk" font-size="{layout.text}" x="{x}" y="{y}">{text}</text>'
+        for x, y, text in layout.labels
+    ]
     if layout.ids:
         parts += [
             f'<text class="id" x="{x + CELL + 3}" y="{y + CELL - 2}">{order_id}</text>'

@@ -16,8 +16,9 @@ const interrupted = (() => {
     if (className) e.className = className;
     return e;
   };
+  const WIDE_ORDERS = 200;
   const LETTERS = { orders: "o", audit: "a", checkpoint: "p", commit: "C" };
-  const CHUNKS_SHOWN = 16;
+  const CHUNKS_SHOWN = 12;
   let boards = read("boards"), board = null;
   let story = null, state = null, at = 0, marks = [];
 
@@ -65,7 +66,7 @@ const interrupted = (() => {
     drawing.style.maxWidth = `${(board.width + 4) * (board.ids ? 2.6 : 2)}px`;
     drawing.append(svg("path", { class: "outline", d: outline }));
     for (const letter in paths) drawing.append(svg("path", { class: "s-" + letter, d: paths[letter] }));
-    for (const [x, y, text] of board.labels) drawing.append(svg("text", { class: "chunk", x, y }, text));
+    for (const [x, y, text] of board.labels) drawing.append(svg("text", { class: "chunk", x, y, "font-size": board.text }, text));
     if (board.ids) board.orders.forEach((id, n) => drawing.append(svg("text", { class: "id", x: board.x[n] + 13, y: board.y[n] + 8 }, id)));
     if (changed) {
       let d = "";
@@ -147,15 +148,6 @@ const interrupted = (() => {
 
   /* --- the timeline --- */
 
-  const bars = (from, to, key) => {
-    const found = [];
-    for (let n = from; n < to; n++) {
-      const value = key(story.steps[n], n), last = found[found.length - 1];
-      if (last && last.value === value) last.to = n + 1;
-      else found.push({ value, from: n, to: n + 1 });
-    }
-    return found.filter((bar) => bar.value !== null && bar.value !== undefined);
-  };
   /* A transaction spans the boundaries of one client from its BEGIN to its end. */
   const spans = () => {
     const found = [], open = new Map();
@@ -176,7 +168,23 @@ const interrupted = (() => {
       }
       if (step.k === "commit") found.push({ from: n, to: n + 1, who: step.a, x: step.x, end: "done", locks: null });
     });
-    return [...found, ...open.values()];
+    const all = [...found, ...open.values()].sort((a, b) => a.from - b.from), rows = [];
+    for (const span of all) { // transactions of several clients at once stand below one another
+      span.row = rows.findIndex((end) => end <= span.from);
+      if (span.row < 0) span.row = rows.length;
+      rows[span.row] = span.to;
+    }
+    return all;
+  };
+  const lives = () => {
+    const found = [];
+    story.steps.forEach((step, n) => {
+      if (step.a === null) return;
+      const life = (found[step.a] = found[step.a] || { from: n });
+      life.to = n + 1;
+      if (step.k === "fault") life.killed = n;
+    });
+    return found;
   };
   const drawTimeline = () => {
     const place = $("timeline"), width = Math.max(280, place.clientWidth), narrow = width < 520, label = narrow ? 58 : 150, total = story.steps.length;
@@ -184,8 +192,9 @@ const interrupted = (() => {
     const first = Math.max(0, Math.min(at - Math.floor(shown / 2), total - shown)), last = first + shown;
     const x = (n) => label + (Math.max(first, Math.min(last, n)) - first) * column;
     const inside = (span) => span.to > first && span.from < last;
-    const lanes = narrow ? [...story.actors.map((name) => name.replace(/^client /, "")), "wire", "trans.", "locks", "knows"]
-      : [...story.actors, "wire", "transactions", "locks", "client knows"];
+    const rows = Math.max(1, ...story.spans.map((span) => span.row + 1)), again = Array(rows - 1).fill("");
+    const lanes = narrow ? [...story.actors.map((name) => name.replace(/^client /, "")), "wire", "trans.", ...again, "locks", ...again, "knows"]
+      : [...story.actors, "wire", "transactions", ...again, "locks", ...again, "client knows"];
     const lane = 30, top = 26;
     const height = top + lanes.length * lane + 8, y = (n) => top + n * lane;
     const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img",
@@ -199,11 +208,10 @@ const interrupted = (() => {
       add("text", { x: 0, y: y(n) + 20 }, name.length > most ? name.slice(0, most - 1) + "…" : name);
     });
     story.actors.forEach((_, who) => {
-      const own = story.steps.map((s, n) => (s.a === who ? n : -1)).filter((n) => n >= 0);
-      if (!own.length) return;
-      const from = own[0], to = own[own.length - 1] + 1;
+      const life = story.lives[who];
+      if (!life) return;
+      const { from, to, killed } = life;
       if (to > first && from < last) add("rect", { class: "process", x: x(from), y: y(who) + 12, width: Math.max(2, x(to) - x(from)), height: 7, rx: 2 });
-      const killed = own.find((n) => story.steps[n].k === "fault");
       if (killed !== undefined && killed >= first && killed < last) add("text", { class: "fault-text", x: x(killed) + column / 2 - 5, y: y(who) + 20 }, "✕");
     });
     const wire = story.actors.length;
@@ -213,17 +221,18 @@ const interrupted = (() => {
       const letter = step.e ? "E" : step.p ? LETTERS[story.texts[step.p]] || "+" : "";
       if (letter && column >= 7) add("text", { class: step.e ? "unknown" : "point", x: x(n) + column / 2, y: y(wire) + 20, "text-anchor": "middle" }, letter);
       else add("circle", { class: "tick", cx: x(n) + column / 2, cy: y(wire) + 16, r: 1.6 });
-      if (step.d) add("text", { class: step.h ? "unknown" : "known", x: x(n) + column / 2, y: y(wire + 3) + 20, "text-anchor": "middle" }, step.h ? "?" : "✓");
+      if (step.d) add("text", { class: step.h ? "unknown" : "known", x: x(n) + column / 2, y: y(lanes.length - 1) + 20, "text-anchor": "middle" }, step.h ? "?" : "✓");
     }
     for (const span of story.spans.filter(inside)) {
       const left = x(span.from) + 1, size = Math.max(3, x(span.to) - x(span.from) - 2);
-      add("rect", { class: span.end === "read" ? "process" : span.end, x: left, y: y(wire + 1) + 7, width: size, height: 17, rx: 3 });
+      add("rect", { class: span.end === "read" ? "process" : span.end, x: left, y: y(wire + 1 + span.row) + 7, width: size, height: 17, rx: 3 });
       const words = span.end === "rolled" ? "rolled back" : span.x ? `T${span.x}` : "";
-      if (words && size > words.length * 7) add("text", { class: span.end === "rolled" ? "rolled-text" : "on-bar", x: left + size / 2, y: y(wire + 1) + 20, "text-anchor": "middle" }, words);
-      if (span.locks !== null && span.to > span.locks) add("rect", { class: "lock", x: x(span.locks), y: y(wire + 2) + 12, width: Math.max(2, x(span.to) - x(span.locks)), height: 8, rx: 2 });
+      if (words && size > words.length * 7) add("text", { class: span.end === "rolled" ? "rolled-text" : "on-bar", x: left + size / 2, y: y(wire + 1 + span.row) + 20, "text-anchor": "middle" }, words);
+      if (span.locks !== null && span.to > span.locks) add("rect", { class: "lock", x: x(span.locks), y: y(wire + 1 + rows + span.row) + 12, width: Math.max(2, x(span.to) - x(span.locks)), height: 8, rx: 2 });
     }
-    story.steps.forEach((step, n) => {
-      if (n < first || n >= last || (step.k !== "fault" && step.k !== "look")) return;
+    story.steps.slice(first, last).forEach((step, i) => {
+      if (step.k !== "fault" && step.k !== "look") return;
+      const n = first + i;
       const middle = x(n) + column / 2, fault = step.k === "fault";
       add("line", { class: fault ? "fault-line" : "look-line", x1: middle, x2: middle, y1: top - 6, y2: height });
       const right = middle > width - 90;
@@ -303,10 +312,14 @@ const interrupted = (() => {
     story = data;
     board = boards[story.board];
     story.spans = spans();
+    story.lives = lives();
     state = null;
     $("where").max = story.steps.length - 1;
     $("stage").hidden = false;
     $("no-board").hidden = true;
+    const wide = board.orders.length > WIDE_ORDERS;
+    document.querySelector(".columns").classList.toggle("wide", wide);
+    if (wide) $("board").setAttribute("tabindex", "0"); // it scrolls on a narrow screen
     drawMoments();
     drawLegend();
     go(where === undefined ? startAt() : where);
