@@ -24,7 +24,7 @@ from harness.history import order_moves, show_ids, transactions
 from harness.limits import SWEEP_CHUNK, SWEEP_ORDERS
 from harness.records import Evidence, Finding, Stop
 from harness.scenario import Scenario, festival, unregistered
-from harness.script import ScriptMaker
+from harness.script import Script
 from harness.seeding import seed
 from harness.workshop import Actor, Scene
 
@@ -61,7 +61,7 @@ class Work(Protocol):
 class Calls:
     """A script of contract functions, called in one client."""
 
-    maker: ScriptMaker
+    maker: Callable[[Any], Script]
 
     def start(
         self,
@@ -138,7 +138,11 @@ class Activity:
 
 def sized(activity: Activity, orders: int, chunk_size: int, seed: int) -> Activity:
     """Return the activity on a scenario of another size or seed."""
-    old: Scenario = activity.scenario
+    old = activity.scenario
+    if not isinstance(old, Scenario):
+        from harness.ledger_activity import sized_ledger
+
+        return sized_ledger(activity, orders, chunk_size, seed)
     scenario = festival(
         orders,
         chunk_size,
@@ -156,7 +160,10 @@ def judged_by_state(activity: Activity) -> Activity:
 
 def activities(lab: int | None = None) -> tuple[Activity, ...]:
     """Return what is swept for one lab, or for every lab there is a row for."""
-    return tuple(row for row in ACTIVITIES if lab in (None, row.lab))
+    # Late: its rows are made of this file's classes.
+    from harness.ledger_activity import LEDGER_ACTIVITIES
+
+    return tuple(row for row in ACTIVITIES + LEDGER_ACTIVITIES if lab in (None, row.lab))
 
 
 # --- judges of single labs ----------------------------------------------------------------------------

@@ -302,6 +302,11 @@ SAFETY: tuple[Promise, ...] = (
 )
 
 
+def unfinished(promise: str, did: str, expected: str, seen: str) -> Finding:
+    """Return the finding that a healthy client, with the faults healed, did not get something done."""
+    return _finding(promise, did, expected, seen)
+
+
 # --- details: enumerated ------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.types.json import Jsonb
 
-from harness.ledger_scenario import moment
+from harness.ledger_scenario import LONG_AGO, moment
 
 if TYPE_CHECKING:
     from harness.ledger_scenario import ChildSeed, LedgerScenario, ParentSeed
@@ -36,6 +36,22 @@ def seed_ledger(connection: psycopg.Connection[Any], scenario: LedgerScenario) -
         cursor.execute(
             "SELECT setval('child_work_child_id_seq', max(child_id) + 1, false) FROM child_work"
         )
+
+
+def age_claims(connection: psycopg.Connection[Any], by: timedelta = LONG_AGO) -> None:
+    """Let time pass for every claim: move its start into the past, by the database's clock.
+
+    A row that a client has locked keeps its claim as it is. `connection` is the owner's, so the
+    judge takes nothing of this for a client's doing.
+    """
+    connection.execute(
+        """
+        UPDATE child_work SET processing_started_at = processing_started_at - %s
+        WHERE child_id IN (SELECT child_id FROM child_work
+                           WHERE processing_started_at IS NOT NULL FOR UPDATE SKIP LOCKED)
+        """,
+        (by,),
+    )
 
 
 _PARENT = (

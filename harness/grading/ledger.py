@@ -14,6 +14,7 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
+from harness import ledger_seeding
 from harness.grading.bench import Bench
 from harness.grading.words import step_text
 from harness.judge_ledger import READ, judge_ledger_finished, judge_ledger_safety
@@ -38,18 +39,8 @@ def calls(*wanted: Call) -> Script:
 
 
 def age_claims(scene: Scene, by: timedelta = LONG_AGO) -> None:
-    """Let time pass for every claim: move its start into the past, by the database's clock.
-
-    A row that a client has locked keeps its claim as it is.
-    """
-    scene.rival(
-        """
-        UPDATE child_work SET processing_started_at = processing_started_at - %s
-        WHERE child_id IN (SELECT child_id FROM child_work
-                           WHERE processing_started_at IS NOT NULL FOR UPDATE SKIP LOCKED)
-        """,
-        (by,),
-    )
+    """Let time pass for every claim, by the database's clock."""
+    ledger_seeding.age_claims(scene.laboratory.control, by)
 
 
 @contextmanager
