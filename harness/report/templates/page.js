@@ -18,7 +18,7 @@ const interrupted = (() => {
   };
   const WIDE_ORDERS = 200;
   const LETTERS = { orders: "o", audit: "a", checkpoint: "p", commit: "C" };
-  const CHUNKS_SHOWN = 12;
+  const CHUNKS_SHOWN = 12, CHUNKS_SHOWN_WIDE = 6;
   let boards = read("boards"), board = null;
   let story = null, state = null, at = 0, marks = [];
 
@@ -68,7 +68,7 @@ const interrupted = (() => {
     for (const letter in paths) drawing.append(svg("path", { class: "s-" + letter, d: paths[letter] }));
     for (const [x, y, text] of board.labels) drawing.append(svg("text", { class: "chunk", x, y, "font-size": board.text }, text));
     if (board.ids) board.orders.forEach((id, n) => drawing.append(svg("text", { class: "id", x: board.x[n] + 13, y: board.y[n] + 8 }, id)));
-    if (changed) {
+    if (changed && board.ids) {
       let d = "";
       for (const [start, size] of changed)
         for (let n = start; n < start + size; n++) d += `M${board.x[n] - 1} ${board.y[n] - 1}h12v12h-12z`;
@@ -134,9 +134,9 @@ const interrupted = (() => {
     return row;
   };
   const drawChunks = () => {
-    const total = Math.ceil(board.orders.length / board.chunk);
-    const first = total <= CHUNKS_SHOWN ? 0 : Math.max(0, Math.min(state.chunk - CHUNKS_SHOWN / 2, total - CHUNKS_SHOWN));
-    const last = Math.min(first + CHUNKS_SHOWN, total), rows = [];
+    const total = Math.ceil(board.orders.length / board.chunk), most = board.orders.length > WIDE_ORDERS ? CHUNKS_SHOWN_WIDE : CHUNKS_SHOWN;
+    const first = total <= most ? 0 : Math.max(0, Math.min(state.chunk - most / 2, total - most));
+    const last = Math.min(first + most, total), rows = [];
     const more = (n, words) => { const row = html("tr", undefined, "more"), cell = html("td", `${n} ${words}`); cell.colSpan = 5; row.append(cell); return row; };
     if (first > 0) rows.push(more(first, "chunks before"));
     for (let k = first; k < last; k++) rows.push(chunkRow(k));
