@@ -268,7 +268,12 @@ def every_parent_completed(scenario: LedgerScenario, evidence: Evidence) -> list
 
 def ledger_wins(scenario: LedgerScenario, evidence: Evidence) -> list[Finding]:
     """Counters and completion of every decomposed parent are what its rows say; the rows did not move."""
-    findings = untouched_rows(scenario, evidence)
+    return untouched_rows(scenario, evidence) + counters_counted(scenario, evidence)
+
+
+def counters_counted(scenario: LedgerScenario, evidence: Evidence) -> list[Finding]:
+    """Counters and completion of every decomposed parent are what its rows say."""
+    findings = []
     for row in evidence.parents:
         if row.decomposed_at is None:
             continue
