@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import answers_a
 import psycopg
 import pytest
+from zoo import Right, Wrong, materialise, right_answers, wrong_answers
 
 from harness.course import SOLUTIONS
 from harness.database import Laboratory
-from tests import answers_a
-from tests.zoo import Right, Wrong, materialise, right_answers, wrong_answers
 
 WRONG = [answer for answer in wrong_answers() if answer.lab <= 7]
 RIGHT = [answer for answer in right_answers() if min(answer.files) < "lab08"]

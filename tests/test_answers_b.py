@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import answers_b
 import pytest
+from answers_b import CUT, PLAIN, RIVAL
+from zoo import Right, Wrong, materialise, right_answers, wrong_answers
 
 from harness.course import SOLUTIONS
 from harness.database import Laboratory
-from tests import answers_b
-from tests.answers_b import CUT, PLAIN, RIVAL
-from tests.zoo import Right, Wrong, materialise, right_answers, wrong_answers
 
 WRONG = [answer for answer in wrong_answers() if answer.lab >= 8]
 RIGHT = [answer for answer in right_answers() if any(f[:5] >= "lab08" for f in answer.files)]

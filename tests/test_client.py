@@ -12,14 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-from harness import limits, processes
-from harness.client import ClientHost
-from harness.contract import ApprovedOrder, Outcome
-from harness.database import Laboratory
-from harness.records import ClientExit, ConnectionState, Died, EndKind, Raised, Returned, Seen
-from harness.waiting import DeadlineExpired, wait_until
-from tests.client_kit import (
+from client_kit import (
     Kit,
     assert_only_newborns_are_left,
     descriptors_in_use,
@@ -27,6 +20,13 @@ from tests.client_kit import (
     open_kit,
     warm,
 )
+
+from harness import limits, processes
+from harness.client import ClientHost
+from harness.contract import ApprovedOrder, Outcome
+from harness.database import Laboratory
+from harness.records import ClientExit, ConnectionState, Died, EndKind, Raised, Returned, Seen
+from harness.waiting import DeadlineExpired, wait_until
 
 MODES = ["fork", "spawn"] if sys.platform != "darwin" else ["spawn"]
 

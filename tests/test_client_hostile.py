@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from client_kit import Kit, fork_server_pid, gone, open_kit, warm
 
 from harness import limits, processes
 from harness.client import ClientHost
@@ -25,7 +26,6 @@ from harness.course import ROOT
 from harness.database import Laboratory
 from harness.records import Died, EndKind, Raised, Returned
 from harness.waiting import wait_until
-from tests.client_kit import Kit, fork_server_pid, gone, open_kit, warm
 
 pytestmark = pytest.mark.skipif(not processes.LINUX, reason="only Linux gives these guarantees")
 

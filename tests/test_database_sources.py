@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from servers import Given, given_server, installed_servers
 
 from harness import container, sources
 from harness.database import (
@@ -19,7 +20,6 @@ from harness.database import (
     open_laboratory,
     open_server,
 )
-from tests.servers import Given, given_server, installed_servers
 
 
 @pytest.fixture(autouse=True)

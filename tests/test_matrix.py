@@ -1,8 +1,8 @@
 """The matrix: every wrong answer is caught with the right words, every right answer scores full.
 
-The graded checks are themselves under test here. For a wrong answer the checks of its lab run until
-one fails and names the promise that the answer's note names; the others of the lab may fail too. For
-a right answer every check must pass of every lab whose file it brings, and of the labs that call it.
+The graded checks are themselves under test here. A wrong answer's note names the check that must
+fail on it (`caught_by`) and the promise it must name; other checks of the lab may fail too. For a right
+answer every check must pass of every lab whose file it brings, and of the labs that call it.
 
 At the end of the run a table shows which check caught which wrong answer (`conftest.py` prints it).
 """
@@ -29,9 +29,11 @@ WRONG = wrong_answers()
 RIGHT = right_answers()
 
 
-def play(workshop: object, impl: Path, of: Lab) -> Iterator[tuple[str, Played]]:
-    """Run the graded checks of one lab on an implementation, one after another."""
+def play(workshop: object, impl: Path, of: Lab, only: str = "") -> Iterator[tuple[str, Played]]:
+    """Run the graded checks of one lab on an implementation, one after another; or the one named."""
     for name, check, function in checks_of(of):
+        if only and name != f"test_{only}":
+            continue
         bench = Bench(workshop, impl, of, check)
         yield name, play_check(lambda bench=bench, function=function: function(bench), of, "again")
 
@@ -54,7 +56,7 @@ def test_a_wrong_answer_is_caught_with_its_promise(
 ):
     impl = materialise(wrong, tmp_path / "impl")
     failed = []
-    for name, played in play(workshop, impl, lab(wrong.lab)):
+    for name, played in play(workshop, impl, lab(wrong.lab), only=wrong.caught_by):
         assert played.verdict in (Verdict.PASS, Verdict.FAIL), f"{name}: {played.message}"
         if played.verdict is Verdict.FAIL:
             failed.append(f"{name}: {sorted(promises_named(played))}")

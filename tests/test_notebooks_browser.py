@@ -23,7 +23,7 @@ from harness.explore.notebooks import read
 from harness.waiting import wait_until
 
 #: A notebook takes seconds; Chromium, JupyterLab and the runs share a loaded machine's cores.
-WAIT_S = 240.0
+WAIT_S = 150.0
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -109,7 +109,7 @@ def _look_and_run(page: sync_api.Page, cells: int) -> None:
     assert first.evaluate("image => image.naturalWidth") > 0
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name=re.compile("Restart Kernel and Run All Cells")).click()
-    page.get_by_role("button", name=re.compile("Restart")).last.click()
+    page.locator(".jp-Dialog .jp-mod-accept").click()
     prompt = page.locator(".jp-CodeCell .jp-InputPrompt")
     prompt.filter(has_text="[*]:").first.wait_for()
     page.wait_for_function(_ALL_RUN, arg=cells)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from zoo import materialise, wrong_answers
 
 from harness.course import SOLUTIONS
 from harness.machine import StoryBroken, explore
 from harness.workshop import Workshop
-from tests.zoo import materialise, wrong_answers
 
 #: Seeds of the suite; `lab sweep --random` goes further.
 SEEDS = (1, 2, 3)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from zoo import materialise, wrong_answers
 
 from harness.activity import ACTIVITIES, Activity, activities, sized
 from harness.course import ROOT, SOLUTIONS
@@ -19,7 +20,6 @@ from harness.report.grid import repeat_line, sweep_view
 from harness.sweep import Sweep, by_point, chunk_of, judge_kills_of, run_sweep
 from harness.waiting import wait_until
 from harness.workshop import Workshop, open_workshop
-from tests.zoo import materialise, wrong_answers
 
 IDS = [f"lab{row.lab}-{row.name}" for row in ACTIVITIES]
 #: Two chunks, the second one short: what the tests need, in two thirds of the time.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from zoo import materialise, wrong_answers
 
 from harness.activity import Activity, activities, sized
 from harness.course import SOLUTIONS
@@ -15,7 +16,6 @@ from harness.inject import run_fault
 from harness.records import Verdict
 from harness.run import Run
 from harness.workshop import Workshop, open_workshop
-from tests.zoo import materialise, wrong_answers
 
 
 def small(lab: int) -> Activity:

@@ -6,9 +6,10 @@ import compileall
 from pathlib import Path
 
 import pytest
+from zoo import PROMISES, Right, Wrong, materialise, right_answers, wrong_answers
 
-from harness.course import COURSE, SOLUTIONS
-from tests.zoo import PROMISES, Right, Wrong, materialise, right_answers, wrong_answers
+from harness.course import COURSE, SOLUTIONS, lab
+from harness.grading.runner import checks_of
 
 WRONG, RIGHT = wrong_answers(), right_answers()
 
@@ -35,6 +36,13 @@ def test_wrong_answers_are_explained(answer: Wrong) -> None:
     assert answer.lab in range(1, len(COURSE) + 1)
     assert answer.promise in PROMISES
     assert answer.fault
+
+
+@pytest.mark.parametrize("answer", WRONG, ids=lambda answer: answer.name)
+def test_wrong_answers_name_a_check_of_their_lab(answer: Wrong) -> None:
+    """The note says which check catches it; `test_matrix.py` holds the check to that."""
+    names = {name.removeprefix("test_") for name, _, _ in checks_of(lab(answer.lab))}
+    assert answer.caught_by in names
 
 
 @pytest.mark.parametrize("answer", [*WRONG, *RIGHT], ids=lambda answer: answer.name)

@@ -45,6 +45,7 @@ class Wrong:
     """One mistake. It must lose points in lab `lab`, and the message must name `promise`.
 
     `fault` is what it takes to see it: 'none' for calls and prepared rows alone, else the fault.
+    `caught_by` is the check of that lab that says so: one of perhaps several that fail.
     `files` maps each overridden file, relative to the implementation's folder, to its text.
     """
 
@@ -53,6 +54,7 @@ class Wrong:
     lab: int
     promise: str
     fault: str
+    caught_by: str
     files: Mapping[str, str]
 
 
@@ -67,7 +69,10 @@ class Right:
 
 def wrong_answers() -> list[Wrong]:
     """Return the wrong answers by name."""
-    return [Wrong(name=f.name, files=files, **entry) for f, entry, files in _read(HERE / "wrong")]
+    return [
+        Wrong(name=f.name, files=files, **{"caught_by": "", **entry})
+        for f, entry, files in _read(HERE / "wrong")
+    ]
 
 
 def right_answers() -> list[Right]:

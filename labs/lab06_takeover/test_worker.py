@@ -6,10 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from harness.client import ClientLimits
 from harness.grading.bench import Bench
 from harness.grading.check import check
 from harness.history import show_ids
 from harness.judge import judge_finished, judge_safety
+from harness.limits import HURRIED_WALL_S
 from harness.records import Boundary, ClientExit, EndKind, Evidence, Stop
 from harness.scenario import Scenario, festival
 from harness.workshop import Actor, Scene
@@ -18,6 +20,8 @@ POINTS = ("orders", "audit", "checkpoint", "commit")
 COMPLETE, USAGE, MORE, CONFLICT, DAMAGED, UNKNOWN, BUSY, LOST = 0, 2, 10, 20, 21, 22, 30, 31
 #: How long a worker in these checks waits for a lock: long enough to wait, short enough to be quick.
 LOCK_TIMEOUT_MS = "100"
+#: A worker that is not busy by now is hung; one that is needs a tenth of a second.
+BUSY_LIMITS = ClientLimits(wall_s=HURRIED_WALL_S)
 #: Nothing listens on this port: connecting is refused at once.
 NO_SERVER = "postgresql://nobody:x@127.0.0.1:1/nowhere?connect_timeout=2"
 
@@ -203,9 +207,18 @@ def frozen(bench: Bench, scenario: Scenario, number: int) -> None:
         bench.landed(holder.go_on(), f"freeze@{number}")
         holder.client.freeze()
         holder.lane.release()
-        rival = start(bench, scene, scenario.job_id, "--max-chunks", "1")
-        ended(bench, rival, did, BUSY, MORE)
+        # Without the watchdog that the kit gives every session, waiting without a timeout is for ever.
+        arguments = ["--dsn", "{dsn}", "--job", scenario.job_id, "--max-chunks", "1"]
+        arguments += ["--lock-timeout-ms", LOCK_TIMEOUT_MS]
+        rival = scene.program(
+            bench.impl, 6, arguments, settings={"lock_timeout": "0"}, limits=BUSY_LIMITS
+        )
+        end = ended(bench, rival, did, BUSY, MORE)
         rivals = chunks_told(told(bench, rival, did))
+        if end.code == MORE and not rivals:
+            raise bench.broken(
+                did, f"exit {BUSY}: it could not have the job", f"exit {MORE}, no chunk"
+            )
         judged(bench, scenario, scene.evidence(), did)
         holder.client.thaw()
         ended(bench, holder, f"{did}; then thawed the first", MORE, BUSY)

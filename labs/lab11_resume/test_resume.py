@@ -192,10 +192,10 @@ def test_live_claims_of_others(bench: Bench):
             did = f"called run_parent where sequence 1 of 4 was claimed 5 minutes ago for an hour{words}"
             bounded_call(bench, scene, run_parent(), did)
             evidence = scene.evidence()
-            bench.judged(judge_ledger_safety(scenario, evidence), did)
             rows = [(row.state, row.attempts) for row in children_of(evidence, PARENT)]
             wanted = [("processed", 1), ("pending", 1), ("processed", 1), ("processed", 1)]
             bench.equal(f"{did}; read states and attempts", wanted, rows)
+            bench.judged(judge_ledger_safety(scenario, evidence), did)
             actor = bench.actor(scene)
             bench.equal(f"{did}; asked again", {(PARENT, "dispatch")}, steps(bench, actor, did))
             age_claims(scene)
