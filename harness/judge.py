@@ -22,6 +22,9 @@ from harness.history import TransactionPart, order_moves, show_ids, transactions
 from harness.records import CallResult, Evidence, Finding, Raised
 from harness.scenario import Scenario
 
+#: Orders whose story is spelled out in one sentence; the finding's IDs and the JSON have all.
+SHOWN = 4
+
 
 def judge_safety(scenario: Scenario, evidence: Evidence) -> list[Finding]:
     """Return the broken safety promises: what must hold at every moment, under every fault."""
@@ -207,7 +210,10 @@ def _exactly_once(scenario: Scenario, evidence: Evidence, *, finished: bool) -> 
     never = [i for i, xids in runs.items() if not xids and i not in done_before]
     findings = []
     if twice:
-        shown = "; ".join(f"{i} in transactions {', '.join(map(str, x))}" for i, x in twice.items())
+        shown = "; ".join(
+            f"{i} in transactions {', '.join(map(str, x))}" for i, x in list(twice.items())[:SHOWN]
+        )
+        shown += f" and {len(twice) - SHOWN} more orders" if len(twice) > SHOWN else ""
         findings.append(Finding(
             "exactly once",
             "counted, for every approved order, the committed transactions that cancelled it",

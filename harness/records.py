@@ -198,6 +198,11 @@ class Seen:
     type_name: str
     fields: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        """Show the object as the learner would write it."""
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.fields.items())
+        return f"{self.type_name}({shown})"
+
     def __getattr__(self, name: str) -> Any:
         """Answer `seen.order_id` as the learner's object did."""
         try:

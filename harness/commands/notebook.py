@@ -16,6 +16,7 @@ import sys
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,6 +31,8 @@ EPILOG = """Examples:
   lab notebook --no-browser   prints the address only
 """
 
+#: JupyterLab's settings of ours, which are defaults: it does not ask whether you want news.
+_OVERRIDES = Path(__file__).with_name("jupyter")
 #: Nothing is asked of other hosts: no news, no look for updates, no list of extensions.
 _SETTINGS = (
     "--ServerApp.ip=127.0.0.1",
@@ -38,6 +41,7 @@ _SETTINGS = (
     "--log-level=ERROR",
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     "--LabApp.news_url=None",
+    f"--LabApp.app_settings_dir={_OVERRIDES}",
     "--LabApp.extension_manager=readonly",
     "--LanguageServerManager.autodetect=False",
 )

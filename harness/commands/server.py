@@ -15,7 +15,6 @@ from rich.table import Table
 
 from harness.commands.common import Exit, JsonFile, out, trouble_told
 
-
 DOCTOR_EPILOG = """Examples:
   lab doctor             which PostgreSQL the commands will use, and why
   lab doctor --clean     also drop the databases that `lab demo --keep` left

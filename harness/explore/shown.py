@@ -56,6 +56,7 @@ class Shown(ABC):
 def image(data: bytes, kind: str, words: str, width: int) -> str:
     """Return an image as HTML that needs no other file; `words` are read out in its place."""
     coded = base64.b64encode(data).decode()
+    words = "; ".join(words.splitlines())
     style = "max-width:100%;height:auto;background:white"
     return (
         f'<img alt="{escape(words)}" width="{width}" style="{style}" '

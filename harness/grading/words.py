@@ -19,7 +19,12 @@ SQL_SHOWN = 48
 
 def broken_text(broken: PromiseBroken, repeat: str) -> str:
     """Say what was done, expected and seen, which promise broke, the likely cause, what to do next."""
-    parts = [finding_text(finding) for finding in broken.findings]
+    first = {finding.promise: finding for finding in reversed(broken.findings)}
+    told = [finding for finding in broken.findings if first[finding.promise] is finding]
+    parts = [finding_text(finding) for finding in told]
+    if len(told) < len(broken.findings):
+        more = len(broken.findings) - len(told)
+        parts.append(_line("and", f"{more} more like {'it' if len(told) == 1 else 'these'}"))
     if broken.output:
         parts.append(_line("printed", "\n".join(map(_cut, broken.output[-PRINTED_LINES:]))))
     parts.append(_line("again", repeat))

@@ -213,6 +213,7 @@ def listen(port: int) -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((HOST, port))
+        opened.listen()  # whoever comes before the server runs waits, and is not refused
     except OSError:
         opened.close()
         raise

@@ -251,7 +251,7 @@ def test_two_at_once_with_different(bench: Bench):
             raise bench.broken(
                 did, "one of the two returns, the other raises Conflict",
                 "; ".join(answer(result) for result in results),
-                cause="The database has to decide who is first, by the primary key; a look before does not.",
+                cause="The loser is not told, or is told by a database error. The primary key decides who is first; whoever was not first has to compare its request with what is stored.",
             )  # fmt: skip
         stored(bench, SMALL if won[0] else longer, evidence, f"{did}; read the list of the winner")
 

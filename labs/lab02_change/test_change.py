@@ -10,7 +10,7 @@ import psycopg
 from harness.contract import ApprovedOrder
 from harness.grading.bench import Bench
 from harness.grading.check import check
-from harness.grading.rivals import EDITS, Edit
+from harness.grading.rivals import EDITS, Edit, why_changed
 from harness.grading.shapes import SHAPES
 from harness.grading.words import step_text
 from harness.history import order_moves, show_ids
@@ -26,14 +26,20 @@ NINE = unregistered(festival(9, 9, seed=42))
 
 #: What else may have happened to an order: beside the edits that every lab is checked with.
 MORE_EDITS = (
-    Edit("lower the revision of", "UPDATE orders SET revision = revision - 1 WHERE order_id = %s"),
+    Edit(
+        "lower the revision of",
+        "UPDATE orders SET revision = revision - 1 WHERE order_id = %s",
+        "revision",
+    ),
     Edit(
         "cancel, as one normal write,",
         "UPDATE orders SET state = 'cancelled', revision = revision + 1 WHERE order_id = %s",
+        "state and revision",
     ),
     Edit(
         "cancel and reopen, as two normal writes,",
         "UPDATE orders SET revision = revision + 2 WHERE order_id = %s",
+        "revision",
     ),
 )
 _PUT_BACK = """
@@ -91,7 +97,7 @@ def test_each_part_of_the_guard(bench: Bench):
                     f"let another owner {edit.words} order {row.order_id}, then cancelled all nine"
                 )
                 result = bench.result(actor, "cancel_orders", NINE.tenant, list(NINE.approval))
-                refused(bench, result, scene, [row.order_id], did)
+                refused(bench, result, scene, [row.order_id], did, edit.spoils)
                 scene.rival(_PUT_BACK, order_values(row))
     with bench.scene(NINE) as scene:
         actor = bench.actor(scene)
@@ -154,7 +160,7 @@ def test_waits_for_a_rival(bench: Bench):
                 rival.execute(ending)
                 result = bench.finish(actor)
                 if ending == "COMMIT":
-                    refused(bench, result, scene, [order_id], did)
+                    refused(bench, result, scene, [order_id], did, edit.spoils)
                 else:
                     cancelled(bench, SMALL, bench.returned(result, did), scene.evidence(), did)
 
@@ -180,7 +186,7 @@ def test_an_edit_in_the_middle(bench: Bench):
                 edited = edit_unless_locked(scene, edit, order_id)
                 result = bench.finish(actor)
                 if edited and not committed:
-                    refused(bench, result, scene, [order_id], did)
+                    refused(bench, result, scene, [order_id], did, edit.spoils)
                 else:
                     bench.returned(result, did)
                     bench.judged(approved_version(SMALL, scene.evidence()), did)
@@ -269,7 +275,7 @@ def test_nests_in_an_outer_transaction(bench: Bench):
         bench.raises(result, "Conflict", did, naming=[edited])
         bench.equal(
             f"{did}; read which orders are changed", show_ids([one, two]), show_ids(changed(scene.evidence())),
-            cause="A ROLLBACK ends the caller's transaction, too; a savepoint undoes this call alone.",
+            cause="The call's own part was not undone, or the caller's work was undone with it: a savepoint undoes this call alone.",
         )  # fmt: skip
         scene.rival(_PUT_BACK, order_values(NINE.approved_orders[4]))
         result = bench.around(actor, "cancel_orders", NINE.tenant, items, **around)
@@ -322,13 +328,19 @@ def cancelled(
 
 
 def refused(
-    bench: Bench, result: CallResult, scene: Scene, naming: Iterable[int], did: str
+    bench: Bench,
+    result: CallResult,
+    scene: Scene,
+    naming: Iterable[int],
+    did: str,
+    spoils: str = "",
 ) -> None:
     """Demand a Conflict that names these orders, and that no order was changed."""
+    naming = tuple(naming)
     ids = changed(scene.evidence())
     bench.equal(
         f"{did}; read which orders the call changed", "none", show_ids(ids),
-        cause="One order that does not match must undo the whole call.",
+        cause=why_changed(ids, naming, result, spoils),
     )  # fmt: skip
     bench.raises(result, "Conflict", did, naming=naming, cause=COUNT)
 

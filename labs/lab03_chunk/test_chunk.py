@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from harness.grading.bench import Bench
 from harness.grading.check import check
-from harness.grading.rivals import EDITS
+from harness.grading.rivals import EDITS, why_changed
 from harness.grading.shapes import SHAPES
+from harness.grading.words import step_text
 from harness.history import order_moves, show_ids
 from harness.judge import judge_finished, judge_safety
 from harness.records import Raised, Stop
@@ -86,15 +87,15 @@ def test_an_edited_order_stops_its_chunk(bench: Bench):
         scene.rival(edit.sql, (edited,))
         before = scene.evidence()
         result = bench.result(actor, "run_chunk", scenario.job_id)
+        after = scene.evidence()
+        changed = {move.order_id for move in order_moves(after.changes)}
+        bench.equal(
+            f"{did}; read which orders the call changed", "none", show_ids(changed),
+            cause=why_changed(changed, [edited], result, edit.spoils),
+        )  # fmt: skip
         bench.raises(
             result, "Conflict", did, naming=[edited],
             cause="An UPDATE that matches no row is no error in SQL; the program has to count.",
-        )  # fmt: skip
-        after = scene.evidence()
-        changed = show_ids(move.order_id for move in order_moves(after.changes))
-        bench.equal(
-            f"{did}; read which orders the call changed", "none", changed,
-            cause="One order that does not match must undo the whole chunk.",
         )  # fmt: skip
         bench.equal(f"{did}; compared all tables", _state(before), _state(after))
 
@@ -105,12 +106,12 @@ def test_a_second_worker_gets_the_next_chunk(bench: Bench):
     record = bench.clean(scenario, run_chunks).boundaries
     first_commit = next(b.number for b in record if b.committed)
     for boundary in range(1, first_commit):
-        overlap(bench, scenario, boundary)
+        overlap(bench, scenario, boundary, step_text(record, boundary))
 
 
-def overlap(bench: Bench, scenario: Scenario, boundary: int) -> None:
+def overlap(bench: Bench, scenario: Scenario, boundary: int, step: str) -> None:
     """Hold one worker at a boundary inside its transaction, start another, let both go on."""
-    did = f"held one worker at boundary {boundary} of its chunk, ran a second one, let the first go on"
+    did = f"held one worker after {step}, ran a second one, let the first go on"
     with bench.scene(scenario) as scene:
         first = bench.actor(scene, stop=Stop(boundary=boundary))
         second = bench.actor(scene)

@@ -186,6 +186,7 @@ const interrupted = (() => {
     });
     return found;
   };
+  const faultName = (words) => (words.startsWith("killed") ? "SIGKILL" : words.includes("SIGSTOP") ? "freeze" : words.startsWith("another owner") ? "edit" : "fault");
   const drawTimeline = () => {
     const place = $("timeline"), width = Math.max(280, place.clientWidth), narrow = width < 520, label = narrow ? 58 : 150, total = story.steps.length;
     const column = Math.max(7, Math.min(26, (width - label - 8) / total)), shown = Math.min(total, Math.floor((width - label - 8) / column));
@@ -236,7 +237,7 @@ const interrupted = (() => {
       const middle = x(n) + column / 2, fault = step.k === "fault";
       add("line", { class: fault ? "fault-line" : "look-line", x1: middle, x2: middle, y1: top - 6, y2: height });
       const right = middle > width - 90;
-      const words = fault ? (story.texts[step.w].startsWith("killed") ? "SIGKILL" : "fault") : "look";
+      const words = fault ? faultName(story.texts[step.w]) : "look";
       if (fault || column > 12 || n === total - 1) add("text", { class: fault ? "fault-text" : "", x: middle + (right ? 4 : fault ? 4 : 4), y: top - 12, "text-anchor": right || fault ? "end" : "start" }, words);
     });
     place.replaceChildren(drawing);
@@ -265,7 +266,7 @@ const interrupted = (() => {
       marks.push([n, button]);
       return button;
     }));
-    marks.forEach(([, button]) => button.querySelectorAll(".id, .outline").forEach((e) => board.ids || e.remove()));
+    $("moments").hidden = marks.length < 2;
   };
 
   /* --- going there --- */
@@ -279,7 +280,7 @@ const interrupted = (() => {
     $("what").textContent = text(step.w);
     $("sql").textContent = text(step.q);
     $("answer").textContent = [step.g !== undefined && text(step.g) ? `→ ${text(step.g)}` : "", step.b ? `boundary ${step.b}` : "", step.t !== undefined ? `${step.t.toFixed(1)} ms` : ""].filter(Boolean).join("  ·  ");
-    $("now").className = step.k === "fault" || step.h ? "now fault" : "now";
+    $("now").className = step.k === "fault" || (step.h && step.d) ? "now fault" : "now";
     const words = counts(state.orders);
     $("board").replaceChildren(drawBoard(state.orders, `The board at step ${at + 1}: ${words}`, step.o && at ? step.o : null));
     $("counts").textContent = words + ".";
