@@ -100,7 +100,10 @@ class _Walk:
         self.sessions: dict[tuple[int, int], _Session] = {}
         self.changed: dict[str, dict[int, tuple[str, int]]] = {"orders": {}, "audit": {}}
         looks = [m.evidence for m in moments if isinstance(m, Looked)]
-        self.changes = _all_changes([*looks, known] if known else looks)
+        if known is not None:
+            looks.append(known)
+        self.changes = _all_changes(looks)
+        self.edited = _edited(scenario, looks)
         self.numbers = {xid: n for n, xid in enumerate(self.changes, 1)}
         self.by_table: dict[tuple[int, str], list[Change]] = {}
         for xid, changes in self.changes.items():
@@ -200,7 +203,8 @@ class _Walk:
         return []
 
     def _next(self, table: str, rows: int) -> Iterable[int]:
-        free = (n for n, state in enumerate(self.shown[table]) if state in "pr")
+        states = enumerate(self.shown[table])
+        free = (n for n, state in states if state in "pr" and n not in self.edited)
         return [n for n, _ in zip(free, range(rows), strict=False)]
 
     def _write(self, change: Change) -> _Write | None:
@@ -302,6 +306,19 @@ class _Walk:
             now = self.shown["audit"][n]
             if now != "w" and not (base == "p" and now == "r"):
                 self._show(_Write("audit", n, base), base, xids.get(n, 0))
+
+
+def _edited(scenario: Scenario, looks: Sequence[Evidence]) -> frozenset[int]:
+    """Return the positions whose orders somebody else edited: a client that is right does not match them."""
+    if not looks:
+        return frozenset()
+    ours = {m.order_id for m in order_moves(looks[-1].changes)}
+    states = order_states(scenario, looks[-1])
+    return frozenset(
+        n
+        for n, (order_id, state) in enumerate(zip(scenario.approved_ids, states, strict=True))
+        if state in "dm" and order_id not in ours
+    )
 
 
 def _all_changes(looks: Sequence[Evidence]) -> Mapping[int, list[Change]]:
