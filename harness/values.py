@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -44,13 +44,6 @@ class BadValue(Exception):
 def too_large(bytes_max: int = limits.CLIENT_RESULT_BYTES) -> BadValue:
     """Return the error for a value that is larger than `bytes_max`."""
     return BadValue(f"the value is larger than {bytes_max:,} bytes")
-
-
-@dataclasses.dataclass(frozen=True)
-class Once:
-    """An argument that the client's code gets as an iterator over `items`: readable only once."""
-
-    items: Sequence[Any]
 
 
 def encode(value: Any, *, bytes_max: int = limits.CLIENT_RESULT_BYTES) -> Any:
@@ -223,8 +216,6 @@ def _key(key: Any) -> Any:
 
 def _contract_object(content: tuple[str, dict[str, Any]]) -> Any:
     name, fields = content
-    if name == Once.__name__:
-        return iter(fields["items"])
     return getattr(contract, name)(**fields)
 
 

@@ -8,7 +8,7 @@ Check your work with:  uv run lab check 1
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import psycopg
 
@@ -19,7 +19,7 @@ def register_job(
     conn: psycopg.Connection,
     job_id: str,
     tenant: str,
-    orders: Iterable[ApprovedOrder],
+    orders: Sequence[ApprovedOrder],
     chunk_size: int,
 ) -> None:
     """Store an approval under `job_id`, once.
@@ -28,8 +28,7 @@ def register_job(
         conn: A psycopg connection with autocommit on, perhaps inside a transaction of the caller.
         job_id: The name of the request; any text.
         tenant: The customer whose orders they are.
-        orders: The approved orders, in any order, each with `order_id`, `revision` and `qty`. It may
-            be any iterable, also one that can be read only once.
+        orders: The approved orders, in any order, each with `order_id`, `revision` and `qty`.
         chunk_size: How many orders the customer lets us commit at a time.
 
     Afterwards `jobs` has one row (with `next_index` 0) and `job_items` one row an order, with

@@ -15,7 +15,6 @@ from harness.judge import frozen
 from harness.records import CallResult, Evidence, Raised, Returned
 from harness.scenario import Scenario, festival, unregistered
 from harness.seeding import seed
-from harness.values import Once
 
 #: Three orders: few enough to stop a row-by-row style at each of its steps.
 SMALL = festival(3, 2, seed=31)
@@ -52,14 +51,14 @@ def test_stored_in_id_order(bench: Bench):
             )
 
 
-@check("a list that can be read only once, and one of 5,000 orders", promise="frozen", points=6)
-def test_any_iterable(bench: Bench):
+@check("a list in any order, and one of 5,000 orders", promise="frozen", points=6)
+def test_any_order(bench: Bench):
     for scenario in (festival(23, 10, seed=32), festival(5_000, 100, seed=33)):
         with bench.scene(unregistered(scenario)) as scene:
-            orders = Once(shuffled(scenario.approval))
+            orders = shuffled(scenario.approval)
             actor = bench.actor(scene)
             bench.call(actor, "register_job", *request(scenario, orders=orders))
-            did = f"registered {len(scenario.approval)} orders, given as an iterator"
+            did = f"registered {len(scenario.approval)} orders, shuffled"
             stored(bench, scenario, scene.evidence(), did)
 
 
@@ -108,7 +107,7 @@ def test_the_same_request_again(bench: Bench):
             for order, orders in (
                 ("in ID order", given),
                 ("backwards", given[::-1]),
-                ("shuffled, readable once", Once(shuffled(given))),
+                ("shuffled", shuffled(given)),
             ):
                 did = f"registered the same approval again, {order}, when {where} was done"
                 result = bench.result(actor, "register_job", *request(scenario, orders=orders))

@@ -8,7 +8,7 @@ Check your work with:  uv run lab check 2
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import psycopg
 
@@ -16,7 +16,7 @@ from harness.contract import ApprovedOrder, CancelledOrder, Conflict  # noqa: F4
 
 
 def cancel_orders(
-    conn: psycopg.Connection, tenant: str, items: Iterable[ApprovedOrder]
+    conn: psycopg.Connection, tenant: str, items: Sequence[ApprovedOrder]
 ) -> list[CancelledOrder]:
     """Cancel every order of `items` in the version that was approved, or cancel none.
 
