@@ -157,6 +157,8 @@ MACHINE_STEPS = 15
 PAGE_SQL_CHARS = 160
 #: Stories that one page holds. Each is about 10 kB; a sweep of a lab has fewer boundaries.
 PAGE_STORIES_MAX = 400
+#: Scenes of one graded check that its page keeps: the last ones, because a check stops where it fails.
+PAGE_SCENES_MAX = 40
 
 # --- the live board ---------------------------------------------------------------------------------
 

@@ -37,6 +37,8 @@ from harness.seeding import seed
 from harness.waiting import wait_until
 
 Seeder = Callable[[psycopg.Connection[Any]], None]
+#: Hears what happens on a scene: the scene, what it was (stage, look, rival, kill, close), and details.
+Observer = Callable[["Scene", str, tuple[Any, ...]], None]
 
 
 class Workshop:
@@ -50,6 +52,7 @@ class Workshop:
         self.limits = ClientLimits()
         #: Whether a client has run into a limit; whoever asks sets it back.
         self.limit_broken = False
+        self.observer: Observer | None = None
 
     @contextmanager
     def scene(self, scenario: Scenario | Seeder | None = None) -> Iterator[Scene]:
@@ -107,6 +110,7 @@ class Scene:
 
     def lay(self, scenario: Scenario | Seeder | None) -> None:
         """Write the scenario's rows; the tables must be empty."""
+        self.tell("stage", scenario)
         if isinstance(scenario, Scenario):
             seed(self.laboratory.control, scenario)
         elif scenario is not None:
@@ -188,6 +192,16 @@ class Scene:
         self._actors.append(actor)
         return actor
 
+    @property
+    def actors(self) -> tuple[Actor, ...]:
+        """Return every actor so far, in the order of their start."""
+        return tuple(self._actors)
+
+    def tell(self, what: str, *details: Any) -> None:
+        """Tell the workshop's observer, if there is one, what has just happened here."""
+        if self.workshop.observer is not None:
+            self.workshop.observer(self, what, details)
+
     def evidence(self) -> Evidence:
         """Read what the database holds on a fresh connection; changes by the harness are left out."""
         connection = self.laboratory.connect()
@@ -196,13 +210,16 @@ class Scene:
         finally:
             connection.close()
         own = {self.laboratory.control.info.backend_pid, *self._rivals}
-        return replace(
-            evidence, changes=tuple(c for c in evidence.changes if c.backend_pid not in own)
-        )  # fmt: skip
+        changes = tuple(c for c in evidence.changes if c.backend_pid not in own)
+        evidence = replace(evidence, changes=changes)
+        self.tell("look", evidence)
+        return evidence
 
     def rival(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Let another owner write: one statement in its own transaction. Returns the rows it changed."""
-        return self.laboratory.control.execute(sql, parameters).rowcount
+        rows = self.laboratory.control.execute(sql, parameters).rowcount
+        self.tell("rival", sql, parameters)
+        return rows
 
     @contextmanager
     def rival_transaction(self) -> Iterator[psycopg.Connection[Any]]:
@@ -266,6 +283,7 @@ class Scene:
 
     def close(self) -> None:
         """End every actor, whatever state it is in."""
+        self.tell("close")
         for actor in self._actors:
             actor.close()
             if actor.client.wait().kind is EndKind.LIMIT:
@@ -385,7 +403,9 @@ class Actor:
         if policy is not Policy.LEAVE_OPEN:
             self.scene.laboratory.wait_backends_gone(self.lane.backend_pids)
         why = "" if ended.killed else f"the process ended by itself: {ended.kind}"
-        return Kill(fault, hold, ended, policy, ended.killed, why)
+        kill = Kill(fault, hold, ended, policy, ended.killed, why)
+        self.scene.tell("kill", self, kill)
+        return kill
 
     def close(self) -> None:
         """End the client, close its lane, and wait until the server has let go of its sessions."""

@@ -48,6 +48,10 @@ def check(
     ] = "",
     impl: Impl = "labs",
     json: JsonFile = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="DIR", help="Also write a page to step through each check."),
+    ] = None,
     spawn: Annotated[
         bool, typer.Option("--spawn", help="A fresh interpreter for each client.")
     ] = False,
@@ -59,7 +63,7 @@ def check(
         folder = find_impl(impl)
     except UnknownImpl as problem:
         usage(str(problem))
-    order = CheckOrder(_labs(number, own=folder == LABS), impl, select, json)
+    order = CheckOrder(_labs(number, own=folder == LABS), impl, select, json, html)
     with trouble_told():
         # pytest would take the exit of `trouble_told`'s handler for a check that failed.
         signal.signal(signal.SIGTERM, signal.default_int_handler)

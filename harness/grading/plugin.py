@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--spawn", action="store_true", help="start a fresh interpreter for each client"
     )
     group.addoption("--result", metavar="FILE", help="write the result as JSON after every check")
+    group.addoption("--pages", metavar="DIR", help="write a page to step through for every check")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -113,9 +115,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         bench.hurry(lab.number in hurried)
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     started = time.perf_counter()
-    played = play_check(
-        lambda: pyfuncitem.obj(**arguments), lab, repeat_command(pyfuncitem, lab)
-    )  # fmt: skip
+    with _watched(pyfuncitem, bench) as scenes:
+        played = play_check(
+            lambda: pyfuncitem.obj(**arguments), lab, repeat_command(pyfuncitem, lab)
+        )  # fmt: skip
     if bench is not None and bench.workshop.limit_broken:
         hurried.add(lab.number)
         bench.workshop.limit_broken = False
@@ -126,11 +129,27 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     pyfuncitem.stash[RESULT] = result
     pyfuncitem.config.stash[RESULTS][pyfuncitem.nodeid] = result
     _write(pyfuncitem.config)
+    if scenes is not None:
+        from harness.report.page import write_check_page
+
+        write_check_page(Path(pyfuncitem.config.getoption("--pages")), result, scenes)
     if played.verdict is Verdict.SKIP:
         pytest.skip(played.message)
     if played.problem is not None:
         raise played.problem
     return True
+
+
+@contextmanager
+def _watched(item: pytest.Item, bench: Any) -> Iterator[Any]:
+    """Watch the check's scenes when its page is asked for; yield None otherwise."""
+    if bench is None or not item.config.getoption("--pages"):
+        yield None
+        return
+    from harness.report.scenes import watch
+
+    with watch(bench.workshop) as scenes:
+        yield scenes
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,13 +26,14 @@ class CheckOrder:
     """What to check: these labs of this implementation, and only the checks that `select` names.
 
     `impl` is what `--impl` takes. `select` is the exact name of a check, or pytest's expression.
-    `result_file` gets the result after every check.
+    `result_file` gets the result after every check, the folder `pages` a page for each check.
     """
 
     labs: tuple[Lab, ...]
     impl: str = "labs"
     select: str = ""
     result_file: Path | None = None
+    pages: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def _arguments(order: CheckOrder) -> list[str]:
         *(str(LABS / lab.folder) for lab in order.labs),
         f"--rootdir={ROOT}",
         f"--config-file={ROOT / 'pyproject.toml'}",
+        "--override-ini=addopts=--import-mode=importlib",  # the kit's own tests run on all cores
         "--disable-plugin-autoload",
         f"-p{plugin.__name__}",
         "-pno:terminal",
@@ -116,6 +118,8 @@ def _arguments(order: CheckOrder) -> list[str]:
         arguments.append(f"-k={order.select}")
     if order.result_file is not None:
         arguments.append(f"--result={order.result_file}")
+    if order.pages is not None:
+        arguments.append(f"--pages={order.pages}")
     return arguments
 
 

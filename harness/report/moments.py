@@ -77,7 +77,7 @@ def moments_of(run: Run, record: Sequence[Boundary] = ()) -> tuple[list[Moment],
     moments: list[Moment] = []
     boundaries = run.boundaries or _rebuilt(run, record)
     held = run.kill.hold.boundary.number if run.kill and run.kill.hold else None
-    times = _times(boundaries, run.events)
+    times = unit_times(boundaries, run.events)
     if run.kill is None and run.fault and run.after_resume is None:
         moments.append(Happened(run.fault))  # another owner wrote before the client started
     moments += [
@@ -86,7 +86,7 @@ def moments_of(run: Run, record: Sequence[Boundary] = ()) -> tuple[list[Moment],
     for number, kill in enumerate(run.kills):
         if number == 1:
             actors.append("the client that resumed")
-        moments.append(_ended(min(number, 1), kill))
+        moments.append(ended_by(min(number, 1), kill))
     if run.fault and not run.kills and run.after_resume is not None:
         moments.append(Happened(run.note or run.fault))
     if run.after_fault is not None:
@@ -113,7 +113,8 @@ def _name(run: Run) -> str:
     return f"client {pid}" if pid else "client"
 
 
-def _ended(who: int, kill: Kill) -> Ended:
+def ended_by(who: int, kill: Kill) -> Ended:
+    """Tell a kill: how the client died, where, and what the server knows of it."""
     stays = kill.policy == "leave-open"
     how = (
         f"killed by {kill.exit}" if kill.exit and kill.landed else "not killed: " + kill.void_reason
@@ -132,7 +133,7 @@ def _after(boundary: Boundary) -> str:
 def _resumed(run: Run, who: int) -> list[Moment]:
     """Tell the client that finished: boundary by boundary, or where no wire was kept by commits."""
     if run.resume_boundaries:
-        times = _times(run.resume_boundaries, run.resume_events)
+        times = unit_times(run.resume_boundaries, run.resume_events)
         pairs = zip(run.resume_boundaries, times, strict=True)
         return [Worked(who, b, True, at_s) for b, at_s in pairs]
     early = {c.xid for c in run.after_fault.changes} if run.after_fault else set()
@@ -163,7 +164,7 @@ def _rebuilt(run: Run, record: Sequence[Boundary]) -> tuple[Boundary, ...]:
     return (*before, hold.boundary)
 
 
-def _times(boundaries: Sequence[Boundary], events: Sequence[WireEvent]) -> list[float | None]:
+def unit_times(boundaries: Sequence[Boundary], events: Sequence[WireEvent]) -> list[float | None]:
     """Return when each boundary's unit was forwarded, in seconds of the monotonic clock."""
     sent = iter(e for e in events if e.who == "client")
     times: list[float | None] = []

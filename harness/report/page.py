@@ -30,6 +30,7 @@ from harness.records import Boundary, Verdict
 from harness.report.board import SHAPES, STATE_WORDS, lay_out
 from harness.report.grid import boundary_letter, coverage_words, repeat_command, repeat_line
 from harness.report.moments import moments_of
+from harness.report.scenes import WatchedScene
 from harness.report.steps import Step, steps_of
 from harness.report.terminal import verdict_line
 from harness.run import Run
@@ -182,12 +183,30 @@ def run_page(
     return Page(title, lead, worst, words or VERDICT_MEANING[worst], repeat, stories, boards=boards)
 
 
-def check_page(result: CheckResult, runs: Sequence[Run]) -> Page:
-    """Make the page of one graded check from the runs that it made, if it made any."""
+def check_page(result: CheckResult, scenes: Sequence[WatchedScene]) -> Page:
+    """Make the page of one graded check from the scenes that it played; it failed in the last one."""
     lead = f"Lab {result.lab}; the promise is “{result.promise}”."
-    return run_page(
-        result.title, lead, runs, result.repeat, verdict=result.verdict, words=result.message
+    findings = result.evidence.get("findings", [])
+    stories = []
+    for n, scene in enumerate(scenes):
+        last = n == len(scenes) - 1
+        size = f"{len(scene.scenario.approval)} orders, {scene.scenario.chunk_size} a chunk"
+        data = story_data(steps_of(scene.scenario, scene.moments), scene.actors, n)
+        stories.append(Story(
+            f"s{n}", f"{n + 1}. {scene.fault or 'scene'}", result.verdict if last else Verdict.PASS,
+            size, result.repeat, findings if last else (), data=data,
+        ))  # fmt: skip
+    boards = [board_data(scene.scenario) for scene in scenes]
+    words = "" if findings and stories else result.message
+    return Page(
+        result.title, lead, result.verdict, words or VERDICT_MEANING[result.verdict], result.repeat,
+        stories, boards=boards,
     )  # fmt: skip
+
+
+def write_check_page(folder: Path, result: CheckResult, scenes: Sequence[WatchedScene]) -> None:
+    """Write the page of one check into the folder, as ``lab03_chunk.short_last_chunk.html``."""
+    write_page(folder / f"{result.id}.html", check_page(result, scenes))
 
 
 def worst_of(verdicts: Sequence[Verdict]) -> Verdict:
