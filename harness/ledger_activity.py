@@ -23,9 +23,9 @@ from harness.judge_ledger import (
     ledger_wins,
     one_live_claim,
     one_way,
-    unfinished,
     untouched_rows,
 )
+from harness.ledger_findings import finding
 from harness.ledger_history import children_of, parent_of, show
 from harness.ledger_scenario import PARENT, LedgerScenario, ledger, mixed_scans, one, unread
 from harness.ledger_seeding import age_claims, seed_ledger
@@ -98,7 +98,7 @@ def decomposed(scenario: LedgerScenario, evidence: Evidence) -> list[Finding]:
     row = parent_of(evidence, PARENT)
     if row is not None and row.decomposed_at is not None:
         return []
-    return [unfinished("enumerated", "let one healthy client decompose the parent",
+    return [finding("enumerated", "let one healthy client decompose the parent",
                        "decomposed_at is set", "decomposed_at is NULL")]  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def all_claimed(scenario: LedgerScenario, evidence: Evidence) -> list[Finding]:
     free = [row.sequence for row in rows if row.state == "pending" and row.attempts == 0]
     if not free:
         return []
-    return [unfinished("one live claim", "let one healthy client claim until nothing was free",
+    return [finding("one live claim", "let one healthy client claim until nothing was free",
                        "every open child is claimed", f"never claimed: {show(free)}")]  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def nothing_left(scenario: LedgerScenario, before: Evidence | None, heard: Heard
         return findings
     listed = [getattr(step, "parent_id", step) for step in last[1].value or ()]
     if last[0].function == "resumable" and PARENT in listed:
-        return [unfinished("parent failure is not child completion",
+        return [finding("parent failure is not child completion",
                            "let a healthy client run the parent, then asked what is left",
                            "nothing", f"resumable lists {PARENT!r}")]  # fmt: skip
     return []

@@ -14,6 +14,8 @@ from typing import Any
 
 from harness.records import ChildRow, EffectRow, Evidence, ParentRow
 
+#: The three marks of a child; at most one is ever set.
+MARKS = ("processed_at", "failed_at", "skipped_at")
 #: Sequences spelled out in one sentence.
 SHOWN = 12
 
@@ -91,3 +93,20 @@ def name_of(parent_id: str, sequence: int) -> str:
 def same_json(left: Any, right: Any) -> bool:
     """Tell whether two JSON values are equal; to Python alone, 1 and true are."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
+def marks_of(row: Mapping[str, Any]) -> list[str]:
+    """Return the marks that are set in a witness's row of a child."""
+    return [mark for mark in MARKS if row[mark] is not None]
+
+
+def claims(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Tell whether an update of a child claimed it."""
+    stamp = new["processing_started_at"]
+    moved = stamp is not None and stamp != old["processing_started_at"]
+    return moved or int(new["attempts"]) > int(old["attempts"])
+
+
+def ends(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Tell whether an update of a child ended it."""
+    return not marks_of(old) and bool(marks_of(new))

@@ -17,7 +17,8 @@ from typing import Any
 from harness import ledger_seeding
 from harness.grading.bench import Bench
 from harness.grading.words import step_text
-from harness.judge_ledger import READ, judge_ledger_finished, judge_ledger_safety
+from harness.judge_ledger import judge_ledger_finished, judge_ledger_safety
+from harness.ledger_findings import READ
 from harness.ledger_scenario import LEASE, LONG_AGO, LedgerScenario
 from harness.records import CallResult, Evidence, Finding, Raised, Returned, Stop
 from harness.run import describe_failure
