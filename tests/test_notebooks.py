@@ -82,7 +82,7 @@ KEY_VALUES: dict[str, dict[str, Any]] = {
     },
     "07_what_it_costs": {
         "[[c.kept, c.undone] for c in costs.each]": [[310, 1], [310, 9], [300, 49], [250, 249]],
-        "[n for n, _ in doubt.each]": [500, 1000, 2000, 4000, 8000],
+        "[n for n, _ in doubt.each]": [1000, 2000, 4000, 8000, 16000],
     },
 }  # fmt: skip
 

@@ -338,7 +338,7 @@ def _ledgers(ledgers: Sequence[Ledger], words: str) -> str:
             axes.set_xlabel("\n".join([*lines, f"parent: {done}"]), fontsize=8)
         _key(axes, _STATE_COLOURS)
 
-    return plot(draw, words, (3.4 * len(ledgers), 3.1), panels=len(ledgers))
+    return plot(draw, words, (3.4 * len(ledgers), 3.6), panels=len(ledgers))
 
 
 def _grid(axes: Any, values: Sequence[int], colours: Sequence[str]) -> None:

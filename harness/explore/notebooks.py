@@ -49,7 +49,8 @@ def execute(notebook: Any) -> None:
     from nbclient import NotebookClient
 
     client = NotebookClient(
-        notebook, timeout=NOTEBOOK_CELL_WAIT_S, kernel_name="python3", record_timing=False,
+        notebook, timeout=NOTEBOOK_CELL_WAIT_S, startup_timeout=NOTEBOOK_CELL_WAIT_S,
+        kernel_name="python3", record_timing=False,
         resources={"metadata": {"path": str(NOTEBOOKS)}},
     )  # fmt: skip
     client.execute()

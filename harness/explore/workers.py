@@ -99,13 +99,12 @@ class Duet(Shown):
                     **look,
                 )
                 look.pop("label", None)
-        ends = [s for s in self.spans if s.committed]
-        for span, (_, chunk) in zip(
-            sorted(ends, key=lambda s: s.end_ms), self.chunks, strict=False
-        ):
-            axes.annotate(
-                str(chunk), (span.end_ms, tracks[span.worker] - 0.42), ha="center", color=BLACK
-            )
+        for worker, y in tracks.items():
+            ends = [span.end_ms for span in self.spans if span.committed and span.worker == worker]
+            chunks = [chunk for who, chunk in self.chunks if who == worker]
+            # One more transaction may follow: the look that finds the job complete.
+            for end, chunk in zip(ends, chunks, strict=False):
+                axes.annotate(str(chunk), (end, y - 0.42), ha="center", color=BLACK)
         axes.set_yticks([0, 1], ["worker B", "worker A"])
         axes.set(
             xlabel="milliseconds (numbers: the chunk that was committed there)",
@@ -196,6 +195,16 @@ def behind_a_frozen_one(patience_ms: int = PATIENCE_MS, *, impl: str = "solution
         )
 
 
+def wire_ms(actor: Actor, first: int = 0) -> tuple[float, int]:
+    """Return the milliseconds that a client's statements took, and how many there are so far.
+
+    Args:
+        first: Statements that are left out at the beginning.
+    """
+    done = _statements(actor)
+    return sum(s.end - s.start for s in done[first:]) * 1000, len(done)
+
+
 def lock_spans(actor: Actor) -> list[float]:
     """Return for how many milliseconds each committed transaction of a client held row locks."""
     return [(end - start) * 1000 for start, end, done in _holds(_statements(actor)) if done]
@@ -233,6 +242,7 @@ def _spans(a: Actor, b: Actor) -> tuple[Span, ...]:
     statements = {"A": _statements(a), "B": _statements(b)}
     zero = statements["A"][0].start
     holds = {worker: _holds(found) for worker, found in statements.items()}
+    holds = {w: _trimmed(holds[w], holds[rival]) for w, rival in (("A", "B"), ("B", "A"))}
     raw = [(w, "holds", *hold) for w, found in holds.items() for hold in found]
     for worker, rival in (("A", "B"), ("B", "A")):
         for locking in (s for s in statements[worker] if _locks(s)):
@@ -267,6 +277,17 @@ def _holds(statements: list[_Statement]) -> list[tuple[float, float, bool]]:
                 spans.append((since, statement.end, statement.sql.startswith("COMMIT")))
             since = None
     return spans
+
+
+def _trimmed(
+    own: list[tuple[float, float, bool]], rivals: list[tuple[float, float, bool]]
+) -> list[tuple[float, float, bool]]:
+    """End a hold where the rival has got the lock: a commit lets go before it is answered."""
+    starts = [start for start, _, _ in rivals]
+    return [
+        (start, min([end, *(s for s in starts if start < s < end)]), done)
+        for start, end, done in own
+    ]
 
 
 def _locks(statement: _Statement) -> bool:
