@@ -84,3 +84,5 @@ CHECKPOINT_DAMAGE: tuple[Damage, ...] = (
         festival(23, 10, seed=21, done_chunks=3),
     ),
 )
+
+DAMAGE = AUDIT_DAMAGE + CHECKPOINT_DAMAGE
