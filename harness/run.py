@@ -97,7 +97,9 @@ class Play:
     def scene(self) -> AbstractContextManager[Scene]:
         """Open a scene on clean rows with the activity's scenario in them."""
         activity = self.activity
-        return self.workshop.scene(lambda control: activity.seed(control, activity.scenario))
+        return self.workshop.scene(
+            lambda control: activity.seed(control, activity.scenario), told_as=activity.scenario
+        )
 
     def client(
         self,

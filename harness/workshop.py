@@ -55,14 +55,17 @@ class Workshop:
         self.observer: Observer | None = None
 
     @contextmanager
-    def scene(self, scenario: Scenario | Seeder | None = None) -> Iterator[Scene]:
+    def scene(
+        self, scenario: Scenario | Seeder | None = None, *, told_as: Any = None
+    ) -> Iterator[Scene]:
         """Clean the rows, write `scenario`, and end every actor when the scene is over.
 
-        What is no `Scenario` writes itself: it is called with the owner's connection.
+        What is no `Scenario` writes itself: it is called with the owner's connection. An observer is
+        then told what was written with `told_as`.
         """
         self.laboratory.clear()
         scene = Scene(self)
-        scene.lay(scenario)
+        scene.lay(scenario, told_as)
         try:
             yield scene
         finally:
@@ -108,9 +111,9 @@ class Scene:
         self._actors: list[Actor] = []
         self._rivals: list[int] = []
 
-    def lay(self, scenario: Scenario | Seeder | None) -> None:
+    def lay(self, scenario: Scenario | Seeder | None, told_as: Any = None) -> None:
         """Write the scenario's rows; the tables must be empty."""
-        self.tell("stage", scenario)
+        self.tell("stage", told_as or scenario)
         if isinstance(scenario, Scenario):
             seed(self.laboratory.control, scenario)
         elif scenario is not None:

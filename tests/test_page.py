@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -16,6 +18,7 @@ from harness.course import SOLUTIONS
 from harness.demo import Demo, run_demo
 from harness.grading.result import CheckResult
 from harness.records import Finding, Verdict
+from harness.report.moments import moments_of
 from harness.report.page import (
     check_page,
     demo_page,
@@ -25,6 +28,8 @@ from harness.report.page import (
     worst_of,
     write_page,
 )
+from harness.report.scenes import watch
+from harness.report.steps import steps_of
 from harness.scenario import festival
 from harness.sweep import run_sweep
 from harness.workshop import Workshop
@@ -111,12 +116,40 @@ def test_sweep_page_opens_a_story_for_each_cell(workshop: Workshop) -> None:
         assert [s["k"] for s in steps].count("fault") == 1
 
 
-def test_check_page_says_the_check(demo: Demo) -> None:
-    """A graded check's page has its claim, its message and its command, with or without runs."""
+def test_check_page_says_the_check(workshop: Workshop) -> None:
+    """A graded check's page has its claim, its message and its command, with or without scenes."""
     result = CheckResult(5, "lab05.x", "a claim", "bounded", Verdict.FAIL, 0, 10, "a message", {}, "uv run x")  # fmt: skip
-    for runs in ((), (demo.rows[1].run,)):
-        html = render(check_page(result, runs))
+    with watch(workshop) as scenes:
+        run_demo(workshop, SOLUTIONS, SMALL, ["audit"])
+    for shown in ([], scenes):
+        html = render(check_page(result, shown))
         assert all(text in html for text in ("a claim", "bounded", "a message", "uv run x"))
+
+
+def test_watched_scenes_tell_what_the_runs_tell(workshop: Workshop) -> None:
+    """A scene watched from outside has the same kill, and the same end, as the run that it was."""
+    with watch(workshop) as scenes:
+        demo = run_demo(workshop, SOLUTIONS, SMALL, ["audit"])
+    assert workshop.observer is None
+    assert [scene.fault for scene in scenes] == ["", demo.rows[1].run.fault, ""]
+    kinds = [type(moment).__name__ for moment in scenes[1].moments]
+    assert kinds.index("Ended") < kinds.index("Looked")
+    assert kinds[-1] == "Looked"
+    ours, theirs = (
+        [step.boundary for step in steps_of(SMALL, moments) if step.boundary]
+        for moments in (scenes[1].moments, moments_of(demo.rows[1].run)[0])
+    )
+    assert ours == theirs
+
+
+def test_lab_check_writes_a_page_for_every_check(tmp_path: Path) -> None:
+    """`lab check --html DIR`: the check's page stands under its name, with the scenes it played."""
+    name = "killed_at_the_four_points"
+    command = [sys.executable, "-m", "harness.cli", "check", "3", "-k", name, "--impl", "solutions"]
+    ended = subprocess.run([*command, "--html", str(tmp_path)], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    read = _Reader((tmp_path / f"lab03_chunk.{name}.html").read_text(encoding="utf-8"))
+    assert len(read.data) > 4
 
 
 def test_written_file_is_whole_and_readable(demo: Demo, tmp_path: Path) -> None:

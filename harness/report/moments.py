@@ -79,7 +79,8 @@ def moments_of(run: Run, record: Sequence[Boundary] = ()) -> tuple[list[Moment],
     held = run.kill.hold.boundary.number if run.kill and run.kill.hold else None
     times = unit_times(boundaries, run.events)
     if run.kill is None and run.fault and run.after_resume is None:
-        moments.append(Happened(run.fault))  # another owner wrote before the client started
+        # Another owner wrote before the client started.
+        moments.append(Happened(f"another owner edits an approved order ({run.fault})"))
     moments += [
         Worked(0, b, b.number != held, at_s) for b, at_s in zip(boundaries, times, strict=True)
     ]

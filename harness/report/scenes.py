@@ -83,16 +83,16 @@ def _worked(scene: Scene, notes: list[_Note]) -> Iterator[tuple[float, Moment]]:
 
 
 def _noted(scene: Scene, notes: list[_Note]) -> Iterator[tuple[float, Moment]]:
-    killed = False
+    before = ""
     for at, what, details in notes:
         if what == "look":
-            name = "after-resume" if not killed or len(scene.actors) > 1 else "after-fault"
+            name = "after-fault" if before == "kill" else "after-resume"
             yield at, Looked(name, "a fresh connection", details[0])
         elif what == "kill":
-            killed = True
             yield at, ended_by(scene.actors.index(details[0]), details[1])
         elif what == "rival":
             yield (
                 at,
                 Happened(f"another owner: {shorten(details[0])} {list(details[1]) or ''}".rstrip()),
             )
+        before = what

@@ -247,11 +247,12 @@ const interrupted = (() => {
 
   const findMoments = () => {
     const steps = story.steps, fault = steps.findIndex((s) => s.k === "fault"), find = (name) => steps.findIndex((s) => s.look === name);
-    const killed = fault >= 0 && story.texts[steps[fault].w].startsWith("killed"), what = killed ? "the kill" : "the fault", found = [];
-    if (fault > 0) found.push([killed || fault > 1 ? fault - 1 : 0, `Before ${what}`, killed ? "as the client saw it" : ""]);
+    const what = fault < 0 ? "" : { SIGKILL: "the kill", edit: "the edit", freeze: "the freeze" }[faultName(story.texts[steps[fault].w])] || "the fault", found = [];
+    if (fault > 0) found.push([fault - 1, `Before ${what}`, what === "the kill" ? "as the client saw it" : ""]);
     else found.push([0, "At the start", ""]);
-    if (find("after-fault") >= 0) found.push([find("after-fault"), `After ${what}`, "as a fresh connection saw it"]);
-    if (find("after-resume") >= 0) found.push([find("after-resume"), fault >= 0 ? "After the resume" : "At the end", "as a fresh connection saw it"]);
+    const seen = "as a fresh connection saw it", end = steps.map((s) => s.look).lastIndexOf("after-resume");
+    if (find("after-fault") >= 0) found.push([find("after-fault"), `After ${what}`, seen]);
+    if (end >= 0) found.push([end, fault >= 0 && story.actors.length > 1 ? "After the resume" : "At the end", seen]);
     return found;
   };
   const drawMoments = () => {
