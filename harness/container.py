@@ -68,7 +68,7 @@ def engine_description() -> str:
         # Docker's library leaves its failed sockets to the garbage collector, which would complain later.
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-    raise DatabaseProblem(text, "Start Docker, or unset LAB_DATABASE.")
+    raise DatabaseProblem(text, "Start Docker to use LAB_DATABASE=docker; the other sources need none.")
 
 
 @contextmanager
