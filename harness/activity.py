@@ -132,6 +132,7 @@ class Activity:
     inspect: Callable[[Scene], Evidence] = Scene.evidence
     busy_within_s: float | None = None  # how soon a program ends that meets a frozen holder
     promise: str = "bound"  # what is broken by a client that answers wrongly to a fault
+    returns_when_done: bool = True  # whether a call that returns says that nothing is left to do
     rivals: bool = True  # whether another owner's edit of an order matters to it
     seed: Callable[[psycopg.Connection[Any], Any], None] = seed
 

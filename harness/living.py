@@ -167,7 +167,7 @@ def _misled(play: Play, scene: Scene, rival: Actor, *, frozen: bool) -> list[Fin
             wanted = f"exit status {BUSY} when its lock timeout is over"
             seen = f"it still waits after {limit_s:g} s"
             return [_finding(play, "froze the holder of the job", wanted, seen)]
-    if rival.busy:
+    if rival.busy or not play.activity.returns_when_done:
         return []
     heard = _heard(play, rival)
     says_done = heard.error is None if heard.exit is None else heard.status == COMPLETE
@@ -422,7 +422,9 @@ def _unit(boundary: Boundary) -> str:
 
 def _next_order(play: Play, scene: Scene) -> int | None:
     """Return the last order of the next chunk that is not committed; None when all is done."""
-    scenario: Scenario = play.activity.scenario
+    scenario = play.activity.scenario
+    if not isinstance(scenario, Scenario):
+        return None  # track B has no orders
     row = scene.laboratory.control.execute(
         "SELECT next_index FROM jobs WHERE job_id = %s", (scenario.job_id,)
     ).fetchone()
