@@ -157,6 +157,20 @@ def test_a_zombie_keeps_what_it_wrote() -> None:
     assert seen[-1] == ("wwwppp", "wwwppp", (0, 3))
 
 
+def test_a_frozen_client_that_committed_unseen_is_seen_to_have() -> None:
+    """Its wire is known up to the freeze only; the looks after it tell the rest."""
+    look = Looked("after-fault", "", correct_evidence(SMALL, chunks=1))
+    seen = _play([*(Worked(0, b) for b in _written(801)), look])
+    assert seen[-1][:2] == ("cccppp", "cccppp")
+    assert seen[-1][2][0] == 3
+
+
+def test_nothing_is_open_when_everybody_has_finished() -> None:
+    look = Looked("after-resume", "", correct_evidence(SMALL, chunks=0), over=True)
+    seen = _play([*(Worked(0, b) for b in _written(900)), look])
+    assert seen[-1] == ("rrrppp", "rrrppp", (0, None))
+
+
 def test_rollback_to_a_savepoint_undoes_what_came_after_it() -> None:
     boundaries = [
         _boundary(1, "BEGIN"),

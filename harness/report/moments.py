@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from harness.faults import Fault, FaultLineError, Kind, parse_fault
 from harness.records import Boundary, Evidence, Kill, WireEvent
 from harness.run import Run
 from harness.story import shorten
+
+#: Faults after which the client's transaction is over, whatever the client does next.
+ENDING = (Kind.LOSE_REQUEST, Kind.LOSE_REPLY, Kind.TERMINATE, Kind.CRASH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,15 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A fresh connection read everything. `name` is after-fault, after-resume or now."""
+    """A fresh connection read everything. `name` is after-fault, after-resume or now.
+
+    With `over`, no client is left, and so no open transaction.
+    """
 
     name: str
     words: str
     evidence: Evidence
+    over: bool = False
 
 
 Moment = Worked | Committed | Ended | Happened | Looked
@@ -76,20 +84,21 @@ def moments_of(run: Run, record: Sequence[Boundary] = ()) -> tuple[list[Moment],
     actors = [_name(run)]
     moments: list[Moment] = []
     boundaries = run.boundaries or _rebuilt(run, record)
-    held = run.kill.hold.boundary.number if run.kill and run.kill.hold else None
+    untold = boundaries[-1].number if boundaries and _is_untold(run) else None
     times = unit_times(boundaries, run.events)
     if run.kill is None and run.fault and run.after_resume is None:
         # Another owner wrote before the client started.
         moments.append(Happened(f"another owner edits an approved order ({run.fault})"))
     moments += [
-        Worked(0, b, b.number != held, at_s) for b, at_s in zip(boundaries, times, strict=True)
+        Worked(0, b, b.number != untold, at_s) for b, at_s in zip(boundaries, times, strict=True)
     ]
     for number, kill in enumerate(run.kills):
         if number == 1:
             actors.append("the client that resumed")
         moments.append(ended_by(min(number, 1), kill))
     if run.fault and not run.kills and run.after_resume is not None:
-        moments.append(Happened(run.note or run.fault))
+        words = run.note or run.fault
+        moments.append(Ended(0, words, True) if _kind(run) in ENDING else Happened(words))
     if run.after_fault is not None:
         what = "the client was gone" if run.kills else "the client had ended"
         moments.append(Looked("after-fault", f"a fresh connection, once {what}", run.after_fault))
@@ -100,11 +109,8 @@ def moments_of(run: Run, record: Sequence[Boundary] = ()) -> tuple[list[Moment],
             )
             moments += _resumed(run, len(actors) - 1)
         what = "the resumed client" if run.fault else "the client"
-        moments.append(
-            Looked(
-                "after-resume", f"a fresh connection, once {what} had finished", run.after_resume
-            )
-        )
+        words = f"a fresh connection, once {what} had finished"
+        moments.append(Looked("after-resume", words, run.after_resume, over=True))
     return moments, actors
 
 
@@ -145,24 +151,53 @@ def _resumed(run: Run, who: int) -> list[Moment]:
 
 
 def _rebuilt(run: Run, record: Sequence[Boundary]) -> tuple[Boundary, ...]:
-    """Take the boundaries up to the kill from the record, under this run's own transactions."""
+    """Take the boundaries up to the fault from the record, under this run's own transactions."""
     hold = run.kill.hold if run.kill else None
-    if hold is None:
-        return ()
+    last = hold.boundary.number if hold else _place(run, record)
     ours = list(dict.fromkeys(c.xid for c in run.after_fault.changes)) if run.after_fault else []
     theirs = list(dict.fromkeys(t.xid for b in record for t in b.touches))
     # A transaction that was rolled back gets a number that no server gives.
     new = {xid: ours[n] if n < len(ours) else -xid for n, xid in enumerate(theirs)}
-    before = [
+    before = tuple(
         replace(
             b,
             touches=tuple(replace(t, xid=new[t.xid]) for t in b.touches),
             committed=tuple(new.get(xid, xid) for xid in b.committed),
         )
         for b in record
-        if b.number < hold.boundary.number
-    ]
-    return (*before, hold.boundary)
+        if b.number < last or (b.number == last and hold is None)
+    )
+    return (*before, hold.boundary) if hold else before
+
+
+def _place(run: Run, record: Sequence[Boundary]) -> int:
+    """Return the number of the last boundary before a fault that is no kill; 0 when it has no place."""
+    fault = _fault(run)
+    if fault is None:
+        return 0
+    stop, number = fault.stop, fault.stop.boundary
+    if number is None:
+        reached = [b.number for b in record if stop.point in b.points]
+        number = reached[stop.nth - 1] if stop.nth <= len(reached) else 0
+    return number - 1 if fault.kind is Kind.LOSE_REQUEST else number
+
+
+def _fault(run: Run) -> Fault | None:
+    try:
+        return parse_fault(run.fault.partition(",")[0], any_table=True)
+    except FaultLineError:
+        return None  # such as a rival's edit before the start
+
+
+def _kind(run: Run) -> Kind | None:
+    fault = _fault(run)
+    return fault.kind if fault else None
+
+
+def _is_untold(run: Run) -> bool:
+    """Tell whether the answer at the last boundary never got to the client."""
+    held = run.kill is not None and run.kill.hold is not None
+    return held or (_kind(run) is Kind.LOSE_REPLY and not run.boundaries)
 
 
 def unit_times(boundaries: Sequence[Boundary], events: Sequence[WireEvent]) -> list[float | None]:

@@ -24,9 +24,10 @@ from markupsafe import Markup
 
 from harness.activity import Activity
 from harness.demo import Demo, DemoRow
+from harness.faults import Kind
 from harness.grading.result import CheckResult
 from harness.limits import PAGE_SQL_CHARS, PAGE_STORIES_MAX
-from harness.records import Boundary, Verdict
+from harness.records import Boundary, Policy, Verdict
 from harness.report.board import SHAPES, STATE_WORDS, lay_out
 from harness.report.grid import boundary_letter, coverage_words, repeat_command, repeat_line
 from harness.report.moments import moments_of
@@ -153,6 +154,8 @@ def sweep_page(sweeps: Sequence[Sweep], repeat: Callable[[Activity], str]) -> Pa
     verdict = worst_of([sweep.verdict for sweep in sweeps])
     words = grids[0].words if len(grids) == 1 else VERDICT_MEANING[verdict]
     command = repeat(one.activity) if len(sweeps) == 1 else "lab sweep"
+    command = command if "{at}" in command else f"{command} {{at}}"
+    command = command.replace("{at}", _options(one))
     return Page(what, lead, verdict, words, _command(command), stories, grids, notes, boards)
 
 
@@ -324,6 +327,13 @@ def _sweep_stories(
         again = _command(repeat_command(repeat, line))
         stories.append(make_story(f"s{n}", line, cell.run, again, record, board=board))
     return stories
+
+
+def _options(sweep: Sweep) -> str:
+    """Return the options that say which fault is swept, where it is not the usual one."""
+    fault = f"--fault {sweep.kind}" if sweep.kind is not Kind.KILL else ""
+    policy = f"--policy {sweep.policy}" if sweep.policy is not Policy.ABORT else ""
+    return " ".join(filter(None, [fault, policy, "--double" if sweep.double else ""]))
 
 
 def _name(sweep: Sweep) -> str:

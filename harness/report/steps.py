@@ -137,7 +137,10 @@ class _Walk:
                 return self._made("fault" if fault else "end", words, who=who)
             case Happened(words, fault):
                 return self._made("fault" if fault else "end", words)
-            case Looked(name, words, evidence):
+            case Looked(name, words, evidence, over):
+                if over:
+                    for session in self.sessions.values():
+                        self._roll_back(session)
                 return self._looked(name, words, evidence)
 
     def _made(self, kind: str, words: str, **more: Any) -> Step:
@@ -284,7 +287,8 @@ class _Walk:
         by_order = {m.order_id: self.numbers.get(m.xid, 0) for m in order_moves(evidence.changes)}
         for n, state in enumerate(states):
             self.orders[n] = "p" if state == "r" else state
-            if self.shown["orders"][n] != "w":  # an open transaction's change stays marked
+            # An open transaction's change stays marked, until it is seen to be committed.
+            if self.shown["orders"][n] != "w" or state not in "pr":
                 self._show(_Write("orders", n, state), state, by_order.get(ids[n], 0))
         self._audited(evidence)
         job = evidence.job(self.scenario.job_id)
@@ -304,7 +308,7 @@ class _Walk:
             base = "c" if right else "d" if n in rows else "p"
             self.audit[n] = base
             now = self.shown["audit"][n]
-            if now != "w" and not (base == "p" and now == "r"):
+            if base != "p" or now not in "wr":
                 self._show(_Write("audit", n, base), base, xids.get(n, 0))
 
 
