@@ -211,7 +211,7 @@ def test_live_claims_of_others(bench: Bench):
 @check("killed after any statement, a new worker finishes the parent, and each effect is there once",
        promise="parent failure is not child completion", points=18)  # fmt: skip
 def test_killed_at_every_boundary(bench: Bench):
-    scenario = one(unread([scan(0), None, scan(2)], failure="timeout"))
+    scenario = one(unread([scan(0), None], failure="timeout"))
     killed_everywhere(bench, scenario, run_parent(limit=1), again=[run_parent()])
 
 
