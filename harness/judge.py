@@ -175,12 +175,20 @@ def in_order(scenario: Scenario, evidence: Evidence) -> list[Finding]:
                 f"it moves from {expected_start} to {whole} "
                 f"(orders {show_ids(scenario.approved_ids[expected_start:whole])})",
                 f"it moved from {start} to {end} (orders {show_ids(part.checkpointed)})",
-                "A chunk is not the next `chunk_size` items of the frozen list.",
+                _why_not_in_order(scenario, expected_start, start, end),
                 "labs/lab03_chunk/README.md",
                 tuple(sorted(part.checkpointed)),
             ))  # fmt: skip
         expected_start = max(end, expected_start)
     return findings
+
+
+def _why_not_in_order(scenario: Scenario, expected_start: int, start: int, end: int) -> str:
+    if start == expected_start and end - start > scenario.chunk_size:
+        return "Several chunks share one transaction: something around the chunk calls opened it."
+    if start < expected_start:
+        return "A chunk was chosen that another transaction had committed already."
+    return "A chunk is not the next `chunk_size` items of the frozen list."
 
 
 def exactly_once(scenario: Scenario, evidence: Evidence) -> list[Finding]:

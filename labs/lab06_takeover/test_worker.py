@@ -9,6 +9,7 @@ from typing import Any
 from harness.client import ClientLimits
 from harness.grading.bench import Bench
 from harness.grading.check import check
+from harness.grading.words import step_text
 from harness.history import show_ids
 from harness.judge import judge_finished, judge_safety
 from harness.limits import HURRIED_WALL_S
@@ -37,8 +38,29 @@ def ended(bench: Bench, actor: Actor, did: str, *wanted: int) -> ClientExit:
     end = actor.client.wait()
     bench.program_started(end, actor.client.errors())
     if end.kind is not EndKind.EXITED or end.code not in wanted:
-        raise bench.broken(did, "exit " + " or ".join(map(str, wanted)), str(end))
+        wanted_text = "exit " + " or ".join(map(str, wanted))
+        raise bench.broken(did, wanted_text, str(end), cause=why_status(end, wanted))
     return end
+
+
+def why_status(end: ClientExit, wanted: Sequence[int]) -> str:
+    """Return the likely cause of a wrong exit status."""
+    if end.kind is EndKind.LIMIT:
+        return (
+            "It waits without a timeout, or loops: a frozen holder must make it busy, never hung."
+        )
+    if end.code == 1:
+        return "An exception left main; what it printed to stderr is shown below."
+    if end.code == LOST and BUSY in wanted:
+        return (
+            "A lock timeout and a deadlock are OperationalErrors, too: look at the SQLSTATE before "
+            "the connection counts as lost."
+        )
+    if end.kind is EndKind.SIGNALED:
+        return (
+            "The signal ended the process; a handler has to take a note and let the chunk finish."
+        )
+    return ""
 
 
 def told(bench: Bench, actor: Actor, did: str) -> list[dict[str, Any]]:
@@ -194,12 +216,12 @@ def test_a_frozen_holder_makes_the_other_busy(bench: Bench):
     first_commit = next(b.number for b in clean if b.committed)
     steps = {next(b.number for b in clean if point in b.points) for point in POINTS[:3]}
     for number in sorted({1, *steps, first_commit - 1}):
-        frozen(bench, scenario, number)
+        frozen(bench, scenario, number, step_text(clean, number))
 
 
-def frozen(bench: Bench, scenario: Scenario, number: int) -> None:
+def frozen(bench: Bench, scenario: Scenario, number: int, step: str) -> None:
     """Freeze a worker at a boundary of its first chunk, run a rival, thaw it, let all finish."""
-    did = f"froze a worker at boundary {number} of its first chunk (freeze@{number}), ran another"
+    did = f"froze a worker after {step} (freeze@{number}), ran another"
     with bench.scene(scenario) as scene:
         holder = start(
             bench, scene, scenario.job_id, "--max-chunks", "1", stop=Stop(boundary=number)

@@ -54,7 +54,7 @@ def test_reconcile_finds_damage(bench: Bench):
                 evidence = scene.evidence()
                 did = f"{damage.words}, then ran reconcile.sql"
                 wrong = wrong_positions(evidence, job)
-                counted(bench, did, job, rows, wrong, past_end(evidence, job))
+                counted(bench, did, job, rows, wrong, free_to_list(evidence, job))
                 heal(scene, job)
 
 
@@ -134,13 +134,11 @@ def wrong_positions(evidence: Evidence, scenario: Scenario) -> set[int]:
     assert job is not None
     items = {row.position: row for row in evidence.items if row.job_id == job.job_id}
     audit = {row.position: row for row in evidence.audit if row.job_id == job.job_id}
-    wrong = {
+    return {
         position
         for position in {*items, *audit}
         if not _exact(job, position, items.get(position), audit.get(position), evidence)
     }
-    mid_chunk = job.next_index % job.chunk_size and job.next_index != len(items)
-    return wrong | {job.next_index} if mid_chunk or job.next_index > len(items) else wrong
 
 
 def _exact(
@@ -154,7 +152,14 @@ def _exact(
     return audit == row and evidence.order(item.order_id) == order
 
 
-def past_end(evidence: Evidence, scenario: Scenario) -> range:
-    """Return the positions between the end of the list and a checkpoint past it: free to be listed."""
+def free_to_list(evidence: Evidence, scenario: Scenario) -> set[int]:
+    """Return the positions where only the checkpoint is odd: a query may list them, or not.
+
+    These are a checkpoint in the middle of a chunk or past the end, and what lies between the end of
+    the list and such a checkpoint: no list, audit and order disagree there.
+    """
     job = evidence.job(scenario.job_id)
-    return range(len(scenario.approval), job.next_index if job else 0)
+    checkpoint, total = (job.next_index if job else 0), len(scenario.approval)
+    between_chunks = checkpoint == total or checkpoint % scenario.chunk_size == 0
+    odd = set() if between_chunks and checkpoint <= total else {checkpoint}
+    return odd | set(range(total, checkpoint))
