@@ -68,7 +68,9 @@ def engine_description() -> str:
         # Docker's library leaves its failed sockets to the garbage collector, which would complain later.
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-    raise DatabaseProblem(text, "Start Docker to use LAB_DATABASE=docker; the other sources need none.")
+    raise DatabaseProblem(
+        text, "Start Docker to use LAB_DATABASE=docker; the other sources need none."
+    )
 
 
 @contextmanager

@@ -57,7 +57,10 @@ def judge_refusal(
             "approved version", did,
             f"the chunks before it committed ({show_ids(expected)}) and nothing of chunk {chunk}",
             f"committed: {show_ids(committed)}",
-            "An order that does not match must roll back its whole chunk and stop the job.",
+            "The chunks before it were undone, too: something around the chunk calls opened one "
+            "transaction for all of them."
+            if committed < expected
+            else "An order that does not match must roll back its whole chunk and stop the job.",
             read, tuple(sorted(committed ^ expected)),
         ))  # fmt: skip
     if not (isinstance(last, Raised) and last.is_a("Conflict") and str(edited) in last.text):

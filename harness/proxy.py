@@ -87,8 +87,12 @@ class Proxy:
         """Run a coroutine in the loop and return its result.
 
         Raises:
-            ProxyError: If something in the loop broke, now or earlier, or the proxy is closed.
+            ProxyError: If something in the loop broke, now or earlier, the proxy is closed, or this
+                is the loop's own thread, which would wait for itself for ever.
         """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ProxyError("the proxy's own thread cannot wait for the proxy")
         if self.loop.is_closed():
             work.close()
             raise ProxyError("the proxy is closed")

@@ -163,5 +163,9 @@ def festival(
 
 
 def unregistered(scenario: Scenario) -> Scenario:
-    """Return the same scenario before registration: the orders exist, the job does not."""
-    return replace(scenario, registered=False, next_index=0)
+    """Return the same scenario before registration: the orders exist as approved, the job does not."""
+    orders = tuple(
+        OrderRow(item.order_id, scenario.tenant, item.qty, "pending", item.revision)
+        for item in scenario.approval
+    )
+    return replace(scenario, registered=False, next_index=0, approved_orders=orders)

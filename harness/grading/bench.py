@@ -119,12 +119,12 @@ class Bench:
         result = actor.call(self.lab.number, function, *args, **kwargs)
         return self.returned(result, f"called {shown}")
 
-    def returned(self, result: CallResult, did: str) -> Any:
+    def returned(self, result: CallResult, did: str, *, cause: str = "") -> Any:
         """Demand that a call returned, and return its value."""
         self.admit(result)
         if isinstance(result, Returned):
             return result.value
-        raise self.broken(did, "it returns", describe_failure(result))
+        raise self.broken(did, "it returns", describe_failure(result), cause=cause)
 
     def inside(self, actor: Actor, function: str, *args: Any) -> Any:
         """Call a function of this lab inside an outer transaction that is rolled back; it must return."""
@@ -236,7 +236,9 @@ class Bench:
         Lists and tuples are the same here: the learner's values arrive by value.
         """
         if _plain(expected) != _plain(seen):
-            raise self.broken(did, _brief(expected), _brief(seen), cause=cause, promise=promise)
+            # Both by value: what was a tuple in the learner's code is a list here, and no mistake.
+            texts = (_brief(_plain(expected)), _brief(_plain(seen)))
+            raise self.broken(did, *texts, cause=cause, promise=promise)
 
     def fields(self, did: str, value: Any, *names: str) -> tuple[Any, ...]:
         """Return these attributes of a returned value; one that is missing is a broken promise."""

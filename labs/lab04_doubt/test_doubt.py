@@ -10,11 +10,14 @@ from harness.grading.check import check
 from harness.grading.damage import AUDIT_DAMAGE, CHECKPOINT_DAMAGE, Damage
 from harness.grading.rivals import EDITS
 from harness.grading.shapes import SHAPES
+from harness.grading.words import step_text
 from harness.history import order_moves, show_ids
 from harness.records import Evidence, Stop
 from harness.scenario import Scenario, festival, make_scenario
 from harness.script import Call, Script, resume_chunks
 
+TWO_MOMENTS = "Checkpoint and audit were read at two moments; a chunk was committed in between."
+BETWEEN_CHUNKS = "A checkpoint stands between chunks only: a multiple of chunk_size, or the end."
 #: A job with its first chunk done.
 JOB = festival(23, 10, seed=25, done_chunks=1)
 POINTS = ("orders", "audit", "checkpoint", "commit")
@@ -64,7 +67,8 @@ def refuses_all(bench: Bench, damages: Sequence[Damage], function: str) -> None:
             f"{damage.words}, with {scenario.next_index} of 23 orders done, then called {function}"
         )
         result = bench.result(actor, function, scenario.job_id)
-        raised = bench.raises(result, "DamagedProgress", did)
+        cause = BETWEEN_CHUNKS if "middle of a chunk" in damage.words else ""
+        raised = bench.raises(result, "DamagedProgress", did, cause=cause)
         if not re.search(r"\d", raised.text):
             where = "the text says where: a position, an order ID, or what the checkpoint says"
             raise bench.broken(did, where, raised.text or "an empty text")
@@ -93,15 +97,15 @@ def test_a_chunk_committed_meanwhile_is_no_damage(bench: Bench):
         actor = bench.actor(scene)
         actor.follow(verify(scenario.job_id))
         bench.admit(actor.calls[0][1])
-        last = len(actor.lane.boundaries)
-    for boundary in range(1, last + 1):
-        verified_meanwhile(bench, boundary)
+        record = actor.lane.boundaries
+    for boundary in range(1, len(record) + 1):
+        verified_meanwhile(bench, boundary, step_text(record, boundary))
 
 
-def verified_meanwhile(bench: Bench, boundary: int) -> None:
+def verified_meanwhile(bench: Bench, boundary: int, step: str) -> None:
     """Hold verify_progress at a boundary, let another worker commit a chunk, let it go on."""
     scenario = festival(23, 10, seed=23, done_chunks=1)
-    did = f"held verify_progress at boundary {boundary} while another worker committed the second chunk"
+    did = f"held verify_progress after {step} while another worker committed the second chunk"
     with bench.scene(scenario) as scene:
         actor = bench.actor(scene, stop=Stop(boundary=boundary))
         if actor.follow(verify(scenario.job_id)) is None:
@@ -111,11 +115,10 @@ def verified_meanwhile(bench: Bench, boundary: int) -> None:
         scene.wait_blocked_or_done(worker)
         actor.lane.release()
         actor.go_on()
-        seen = bench.returned(actor.calls[-1][1], did)
+        seen = bench.returned(actor.calls[-1][1], did, cause=TWO_MOMENTS)
         if seen not in (10, 20):
-            raise bench.broken(
-                did, "10 or 20, the checkpoint before or after that chunk", repr(seen)
-            )
+            expected = "10 or 20, the checkpoint before or after that chunk"
+            raise bench.broken(did, expected, repr(seen), cause=TWO_MOMENTS)
 
 
 @check(

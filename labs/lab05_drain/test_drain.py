@@ -36,6 +36,7 @@ def test_stops_at_its_bound(bench: Bench):
                 processed=ids,
                 chunks=chunks,
                 complete=done == 6,
+                cause="Each chunk call counts once, and the call that says complete is the last.",
             )
         evidence = scene.evidence()
         bench.judged(judge_safety(scenario, evidence) or judge_finished(scenario, evidence))
