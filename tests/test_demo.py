@@ -146,6 +146,15 @@ def test_psql_opens_the_story_and_ends_with_psqls_status():
     assert lab("psql", "--", "-c", "SELEC 1").returncode == 1
 
 
+def test_bench_prints_a_kill_beside_its_floor(tmp_path):
+    file = tmp_path / "bench.json"
+    done = lab("bench", "--kills", "8", "--json", str(file))
+    data = json.loads(file.read_text())
+    assert done.returncode == 0, done.stdout
+    assert "times its floor" in done.stdout
+    assert (len(data["kills_ms"]), data["verdicts"]) == (8, {"pass": 8})
+
+
 def test_doctor_says_what_will_be_used(tmp_path):
     file = tmp_path / "doctor.json"
     done = lab("doctor", "--json", str(file))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -18,8 +19,20 @@ from rich.markup import escape
 from harness.course import Lab, lab
 from harness.records import Verdict
 
-out = Console()
-err = Console(stderr=True)
+
+class Terminal(Console):
+    """A console whose reader may leave (`lab check | head`): the command goes on without a word."""
+
+    def on_broken_pipe(self) -> None:
+        """Print nothing from here on; what is left in buffers must not fail at exit either."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())
+        os.close(nowhere)
+
+
+out = Terminal()
+err = Terminal(stderr=True)
 
 
 class Exit(IntEnum):
