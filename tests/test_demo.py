@@ -163,6 +163,19 @@ def test_doctor_says_what_will_be_used(tmp_path):
     assert [s["usable"] for s in sources if s["chosen"]] == [True]
 
 
+def test_a_reader_that_leaves_early_is_no_error():
+    """Scenario: `lab demo | head -1`. Outcome: no traceback, and the verdict's exit status."""
+    process = subprocess.Popen(
+        command("demo", "--point", "audit"), cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    process.stdout.close()
+    complaint = process.stderr.read()
+    assert process.wait(COMMAND_S) == 0
+    assert "Traceback" not in complaint
+    assert "BrokenPipe" not in complaint
+
+
 @pytest.mark.parametrize(
     "how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name
 )
