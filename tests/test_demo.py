@@ -165,13 +165,13 @@ def test_doctor_says_what_will_be_used(tmp_path):
 
 def test_a_reader_that_leaves_early_is_no_error():
     """Scenario: `lab demo | head -1`. Outcome: no traceback, and the verdict's exit status."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command("demo", "--point", "audit"), cwd=ROOT, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    process.stdout.close()
-    complaint = process.stderr.read()
-    assert process.wait(COMMAND_S) == 0
+    ) as process:  # fmt: skip
+        process.stdout.close()
+        complaint = process.stderr.read()
+    assert process.returncode == 0
     assert "Traceback" not in complaint
     assert "BrokenPipe" not in complaint
 
