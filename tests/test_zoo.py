@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import compileall
 from pathlib import Path
 
 import pytest
@@ -46,10 +45,20 @@ def test_wrong_answers_name_a_check_of_their_lab(answer: Wrong) -> None:
 
 
 @pytest.mark.parametrize("answer", [*WRONG, *RIGHT], ids=lambda answer: answer.name)
-def test_answers_differ_and_compile(answer: Wrong | Right, tmp_path: Path) -> None:
+def test_answers_differ_and_compile(answer: Wrong | Right) -> None:
     """Each overridden file exists in the worked answers, differs from it, and compiles."""
     assert answer.files
     for path, text in answer.files.items():
         assert (SOLUTIONS / path).read_text(encoding="utf-8") != text
+        if path.endswith(".py"):
+            compile(text, path, "exec")
+
+
+def test_an_answer_is_laid_over_the_worked_ones(tmp_path: Path) -> None:
+    """What the answer does not bring is the worked file, what it brings is its own."""
+    answer = WRONG[0]
     folder = materialise(answer, tmp_path / "impl")
-    assert compileall.compile_dir(folder, quiet=2)
+    for entry in COURSE:
+        worked = (SOLUTIONS / entry.file).read_text(encoding="utf-8")
+        text = (folder / entry.file).read_text(encoding="utf-8")
+        assert text == answer.files.get(entry.file, worked)
