@@ -141,7 +141,7 @@ def sized(activity: Activity, orders: int, chunk_size: int, seed: int) -> Activi
     """Return the activity on a scenario of another size or seed."""
     old = activity.scenario
     if not isinstance(old, Scenario):
-        from harness.ledger_activity import sized_ledger
+        from harness.ledger.activity import sized_ledger
 
         return sized_ledger(activity, orders, chunk_size, seed)
     scenario = festival(
@@ -162,7 +162,7 @@ def judged_by_state(activity: Activity) -> Activity:
 def activities(lab: int | None = None) -> tuple[Activity, ...]:
     """Return what is swept for one lab, or for every lab there is a row for."""
     # Late: its rows are made of this file's classes.
-    from harness.ledger_activity import LEDGER_ACTIVITIES
+    from harness.ledger.activity import LEDGER_ACTIVITIES
 
     return tuple(row for row in ACTIVITIES + LEDGER_ACTIVITIES if lab in (None, row.lab))
 

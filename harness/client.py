@@ -32,9 +32,9 @@ from types import TracebackType
 from typing import Any
 
 from harness import limits
-from harness.answers import Answers
-from harness.control import Control
 from harness.course import ROOT
+from harness.process.answers import Answers
+from harness.process.control import Control
 from harness.records import CallResult, ClientExit, Died
 from harness.waiting import DeadlineExpired
 
@@ -398,7 +398,13 @@ class _ForkServer:
         with theirs:
             fd = theirs.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "harness.forkserver", str(fd), "warm" if warm else "cold"],
+                [
+                    sys.executable,
+                    "-m",
+                    "harness.process.forkserver",
+                    str(fd),
+                    "warm" if warm else "cold",
+                ],
                 cwd=ROOT,
                 env=_environment(ENVIRONMENT, _PYTHON),
                 stdin=subprocess.DEVNULL,

@@ -26,10 +26,16 @@ import psycopg
 from psycopg import sql
 
 from harness import course, limits
-from harness.orphans import KEPT, drop, drop_unheld, lock_key, new_name, roll_back_prepared
+from harness.postgres.orphans import KEPT, drop, drop_unheld, lock_key, new_name, roll_back_prepared
+from harness.postgres.server import DatabaseProblem, Server
+from harness.postgres.sources import (
+    SourceReport,
+    chosen_source,
+    connect,
+    inspect_sources,
+    open_server,
+)
 from harness.records import SessionRow
-from harness.server import DatabaseProblem, Server
-from harness.sources import SourceReport, chosen_source, connect, inspect_sources, open_server
 from harness.waiting import DeadlineExpired, wait_until
 
 __all__ = [

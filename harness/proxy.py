@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
-from harness.lane import Lane, ProxyError
+from harness.gate.lane import Lane, ProxyError
 from harness.records import Stop, Upstream
 
 __all__ = ["Lane", "Proxy", "ProxyError"]

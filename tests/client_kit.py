@@ -12,9 +12,10 @@ from typing import Any
 
 import psutil
 
-from harness import limits, processes
+from harness import limits
 from harness.client import Client, ClientHost, ClientLimits
 from harness.database import Laboratory
+from harness.process import processes
 from harness.records import CallResult
 from harness.waiting import wait_until
 

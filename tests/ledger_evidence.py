@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from harness.ledger_scenario import (
+from harness.ledger.scenario import (
     LedgerScenario,
     ParentSeed,
     ending_of,

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from harness import pristine
 from harness.course import COURSE, ROOT, lab
+from harness.learner import pristine
 
 #: A command that has not ended, or said what it should, by now never will.
 COMMAND_S = 90.0

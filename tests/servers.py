@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psycopg
 
-from harness import embedded
-from harness.system_user import find_system_user
+from harness.postgres import embedded
+from harness.postgres.system_user import find_system_user
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,11 @@ from client_kit import (
     warm,
 )
 
-from harness import limits, processes
+from harness import limits
 from harness.client import ClientHost
 from harness.contract import ApprovedOrder, Outcome
 from harness.database import Laboratory
+from harness.process import processes
 from harness.records import ClientExit, ConnectionState, Died, EndKind, Raised, Returned, Seen
 from harness.waiting import DeadlineExpired, wait_until
 

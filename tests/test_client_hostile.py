@@ -20,10 +20,11 @@ import psutil
 import pytest
 from client_kit import Kit, fork_server_pid, gone, open_kit, warm
 
-from harness import limits, processes
+from harness import limits
 from harness.client import ClientHost
 from harness.course import ROOT
 from harness.database import Laboratory
+from harness.process import processes
 from harness.records import Died, EndKind, Raised, Returned
 from harness.waiting import wait_until
 
@@ -275,7 +276,7 @@ def test_an_endless_line_costs_no_memory(kit: Kit) -> None:
         "import sys\nsys.stdout = sys.stderr = None\ndef run_chunk(conn): return 5",
         "import sys\nsys.stdout.close()\ndef run_chunk(conn): return 5",
         "import sys\nsys.modules.clear()\ndef run_chunk(conn): return 5",
-        "import harness.values\nharness.values.encode = None\ndef run_chunk(conn): return 5",
+        "import harness.process.values\nharness.values.encode = None\ndef run_chunk(conn): return 5",
         "import atexit\natexit.register(lambda: 1/0)\ndef run_chunk(conn): return 5",
         "class Bad:\n def __del__(self): raise ValueError\ndef run_chunk(conn): Bad(); return 5",
         "import gc, sys\ngc.disable()\nsys.setrecursionlimit(50)\ndef run_chunk(conn): return 5",

@@ -26,7 +26,7 @@ from harness.database import (
     open_server,
     psql_kept,
 )
-from harness.sources import connect
+from harness.postgres.sources import connect
 from harness.waiting import wait_until
 
 Connection = psycopg.Connection[Any]

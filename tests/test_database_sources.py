@@ -11,7 +11,6 @@ import psycopg
 import pytest
 from servers import Given, given_server, installed_servers
 
-from harness import container, sources
 from harness.database import (
     DatabaseProblem,
     Laboratory,
@@ -20,6 +19,7 @@ from harness.database import (
     open_laboratory,
     open_server,
 )
+from harness.postgres import container, sources
 
 
 @pytest.fixture(autouse=True)

@@ -210,7 +210,7 @@ def wait_for_client(process: subprocess.Popen[bytes], cache: str) -> list[psutil
     while time.monotonic() < deadline:
         assert process.poll() is None, process.stderr.read()
         below = psutil.Process(process.pid).children(recursive=True)
-        if _of_server(cache) and sum("harness.forkserver" in _line(p) for p in below) >= 2:
+        if _of_server(cache) and sum("harness.process.forkserver" in _line(p) for p in below) >= 2:
             return below
         time.sleep(0.01)
     raise AssertionError("the demo never started a client")

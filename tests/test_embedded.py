@@ -16,10 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness import embedded, limits
+from harness import limits
 from harness.database import DatabaseProblem, open_laboratory, open_server
-from harness.embedded import open_embedded
-from harness.system_user import find_system_user
+from harness.postgres import embedded
+from harness.postgres.embedded import open_embedded
+from harness.postgres.system_user import find_system_user
 from harness.waiting import wait_until
 
 only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to another user")

@@ -21,8 +21,8 @@ from ledger_evidence import (
     with_parent,
 )
 
-from harness import judge_ledger as judge
-from harness.ledger_scenario import (
+from harness.ledger import judge
+from harness.ledger.scenario import (
     LONG_AGO,
     PARENT,
     STRANGER,

@@ -11,8 +11,8 @@ from zoo import materialise, wrong_answers
 
 from harness.cli import app
 from harness.course import LABS, SOLUTIONS
-from harness.ledger_demo import DISPATCHED, EVENTS, KILLED_AT, demo_scenario, run_ledger_demo
-from harness.ledger_scenario import ending_of
+from harness.ledger.demo import DISPATCHED, EVENTS, KILLED_AT, demo_scenario, run_ledger_demo
+from harness.ledger.scenario import ending_of
 from harness.records import Verdict
 from harness.workshop import Workshop
 

@@ -236,7 +236,7 @@ def _is_the_servers(process: psutil.Process) -> bool:
         line = " ".join(process.cmdline())
     except psutil.Error:
         return False
-    return "harness.keeper" in line or "postgres" in line
+    return "harness.postgres.keeper" in line or "postgres" in line
 
 
 # --- watching -------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ import pytest
 from loop_kit import Checkout
 from typer.testing import CliRunner
 
-from harness import pristine, trial
 from harness.cli import app
 from harness.contract import ApprovedOrder
 from harness.course import COURSE, LABS, SOLUTIONS, Lab, lab
 from harness.database import Server
-from harness.hints import read_hints
+from harness.learner import pristine, trial
+from harness.learner.hints import read_hints
 from harness.scenario import festival
 
 
@@ -31,7 +31,7 @@ def checkout(tmp_path: Path, server: Server) -> Checkout:
 def test_the_pristine_files_are_those_the_kit_ships(entry: Lab) -> None:
     """What `lab reset` puts back equals labs/, file by file; both have a worked counterpart.
 
-    After a change to a file in labs/: `uv run python -m harness.pristine`.
+    After a change to a file in labs/: `uv run python -m harness.learner.pristine`.
     """
     shipped = {
         f"{entry.folder}/{path.name}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.course import lab
-from harness.progress import LabProgress, forget, load, record
+from harness.learner.progress import LabProgress, forget, load, record
 
 LAB_1, LAB_3 = lab(1), lab(3)
 

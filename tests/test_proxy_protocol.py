@@ -17,13 +17,13 @@ import psutil
 import psycopg
 import pytest
 
-from harness import wire
 from harness.database import Laboratory
+from harness.gate import wire
+from harness.gate.wire import message
 from harness.limits import BACKEND_GONE_WAIT_S, CLIENT_AHEAD_BYTES
 from harness.proxy import Lane, Proxy
 from harness.records import Stop, Upstream
 from harness.waiting import wait_until
-from harness.wire import message
 
 Connection = psycopg.Connection[Any]
 UPDATE = "update orders set state = 'cancelled', revision = revision + 1 where order_id = "

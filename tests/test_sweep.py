@@ -200,7 +200,7 @@ def descendants(pid: int) -> set[int]:
 
     try:
         below = psutil.Process(pid).children(recursive=True)
-        return {p.pid for p in below if "harness.forkserver" in " ".join(p.cmdline())}
+        return {p.pid for p in below if "harness.process.forkserver" in " ".join(p.cmdline())}
     except psutil.Error:
         return set()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.embedded import find_programs
+from harness.postgres.embedded import find_programs
 from harness.program_sweep import Foreign, ScriptProblem, foreign_activity
 from harness.records import Verdict
 from harness.report.grid import repeat_line

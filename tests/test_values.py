@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from harness import contract, values
+from harness import contract
+from harness.process import values
 from harness.records import Seen
 
 ARGUMENTS = {

@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from harness import announcement, wire
+from harness.gate import announcement, wire
+from harness.gate.wire import BrokenStream, Direction, FrameReader, message
 from harness.limits import FRAME_BYTES_MAX, FRAME_WHOLE_BYTES
 from harness.records import Touch
-from harness.wire import BrokenStream, Direction, FrameReader, message
 
 ROW = message("D", struct.pack("!hi1si", 2, 1, b"7", -1))
 CONVERSATION = (

@@ -78,7 +78,7 @@ def check(
 def _labs(number: int | None, *, own: bool) -> tuple[Lab, ...]:
     """Return the labs to check, all of which have checks."""
     from harness.grading.session import has_checks
-    from harness.progress import load
+    from harness.learner.progress import load
 
     if number is not None:
         chosen: tuple[Lab, ...] = (chosen_lab(number),)
@@ -138,7 +138,7 @@ def _round(
 
 def _remember(order: CheckOrder, run: CheckRun) -> None:
     """Record the points of a whole run; one that the kit spoiled says nothing about the learner."""
-    from harness.progress import record
+    from harness.learner.progress import record
 
     ours = {Verdict.VOID, Verdict.ERROR}
     if not run.whole or any(result.verdict in ours for result in run.results):
@@ -173,7 +173,7 @@ def _status(run: CheckRun, order: CheckOrder) -> int:
 
 def _watch(order: CheckOrder, folder: Path, spawn: bool) -> int:
     """Check, then again after every save, on one warm workshop, until q or Ctrl-C."""
-    from harness.watch import saves
+    from harness.learner.watch import saves
 
     own = folder == LABS
     try:

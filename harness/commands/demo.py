@@ -97,7 +97,7 @@ def demo(
 
 def _ledger(impl: str, seed: int, json: Path | None, *, keep: bool, spawn: bool) -> NoReturn:
     """Play the story of track B and end with its status."""
-    from harness.ledger_demo import demo_scenario, run_ledger_demo
+    from harness.ledger.demo import demo_scenario, run_ledger_demo
     from harness.report.data import write_json
     from harness.report.ledger_story import ledger_demo_data, print_ledger_story
     from harness.workshop import open_workshop

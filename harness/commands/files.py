@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from harness import pristine
 from harness.commands.common import Exit, chosen_lab, out, usage
 from harness.commands.learn import tell
 from harness.course import COURSE, LABS, ROOT, SOLUTIONS, Lab
-from harness.progress import forget, load, record
+from harness.learner import pristine
+from harness.learner.progress import forget, load, record
 
 RESET_EPILOG = """Examples:
   lab reset 3                                  asks, keeps a backup, puts the empty file back

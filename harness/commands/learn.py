@@ -10,7 +10,7 @@ from rich.text import Text
 
 from harness.commands.common import Exit, JsonFile, chosen_lab, err, out
 from harness.course import COURSE, Lab
-from harness.progress import LabProgress, Progress, load, record
+from harness.learner.progress import LabProgress, Progress, load, record
 
 STATUS_EPILOG = """Examples:
   lab status                                   the course map with your progress
@@ -56,7 +56,7 @@ def hint(
     again: Annotated[bool, typer.Option("--again", help="Show the last one again.")] = False,
 ) -> None:
     """Show the next hint for a lab; each is plainer than the one before."""
-    from harness.hints import read_hints
+    from harness.learner.hints import read_hints
 
     lab = chosen_lab(number)
     hints = read_hints(lab)
@@ -90,7 +90,7 @@ def tell(progress: Progress) -> None:
 
 def state(lab: Lab, known: LabProgress) -> str:
     """Return a lab's state in words: not started, begun, n of 100, done, or worked file."""
-    from harness.pristine import untouched
+    from harness.learner.pristine import untouched
 
     if known.worked:
         return "worked file"

@@ -49,7 +49,7 @@ def run(
     impl: Impl = "labs",
 ) -> None:  # fmt: skip
     """Call a lab's function in a clean database that holds the course's scenario."""
-    from harness import trial
+    from harness.learner import trial
 
     lab = chosen_lab(number)
     function = function or lab.functions[0]
@@ -87,7 +87,7 @@ def _as_client(
 
 
 def _shown(function: str, given: tuple[Any, ...]) -> str:
-    from harness import trial
+    from harness.learner import trial
 
     words = [text if len(text := trial.show(a)) < 60 else text[:57] + "..." for a in given]
     return ", ".join(words if function == "main" else ["conn", *words])
@@ -95,9 +95,9 @@ def _shown(function: str, given: tuple[Any, ...]) -> str:
 
 def _tell(lab: Lab, result: CallResult) -> int:
     """Print what a call printed and what came of it; return the exit status."""
+    from harness.learner.trial import show
     from harness.records import Died, Returned
     from harness.run import describe_failure
-    from harness.trial import show
 
     for line in result.exit.output if isinstance(result, Died) else result.output:
         out.print(Text(f"printed   {line}"), soft_wrap=True)
@@ -126,8 +126,8 @@ def _in_process(
     """Run the call in a process that has this terminal: no proxy, no limits."""
     from harness.database import open_laboratory, open_server
     from harness.evidence import read_evidence
+    from harness.process.values import encode
     from harness.seeding import seed
-    from harness.values import encode
 
     with open_server() as server, open_laboratory(server) as laboratory:
         seed(laboratory.control, scenario)
@@ -145,14 +145,14 @@ def _in_process(
 
 
 def _debug(plan: dict[str, Any]) -> int:
-    """Run `harness.debug` and return the exit status; Ctrl-C is for that process alone."""
-    from harness.debug import PLAN_VARIABLE
+    """Run `harness.learner.debug` and return the exit status; Ctrl-C is for that process alone."""
+    from harness.learner.debug import PLAN_VARIABLE
 
     environment = {**os.environ, PLAN_VARIABLE: json.dumps(plan)}
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "harness.debug"], cwd=ROOT, env=environment, check=False
+            [sys.executable, "-m", "harness.learner.debug"], cwd=ROOT, env=environment, check=False
         )
     finally:
         signal.signal(signal.SIGINT, before)

@@ -17,7 +17,7 @@ import psycopg
 
 from harness.explore.shown import BLUE, GREEN, GREY, LIGHT, ORANGE, PURPLE, Shown, plot, table
 from harness.explore.stage import implementation, the_workshop
-from harness.ledger_scenario import LedgerScenario, ParentSeed, mixed_scans, one, scan, unread
+from harness.ledger.scenario import LedgerScenario, ParentSeed, mixed_scans, one, scan, unread
 from harness.records import Evidence, Kill, ParentRow, Returned, Stop
 from harness.script import Call, Script
 
@@ -277,7 +277,7 @@ def reconciled(ended: int = 900, *, events: int = EVENTS, impl: str = "solutions
 
     The parent is marked complete, whether that is right or not.
     """
-    from harness.ledger_scenario import ledger
+    from harness.ledger.scenario import ledger
 
     counters = (EVENTS, COUNTED, FAILED, SKIPPED)
     parent = ledger(mixed_scans(events), ended=range(ended), counters=counters, completed=True)

@@ -14,12 +14,12 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
-from harness import ledger_seeding
 from harness.grading.bench import Bench
 from harness.grading.words import step_text
-from harness.judge_ledger import judge_ledger_finished, judge_ledger_safety
-from harness.ledger_findings import READ
-from harness.ledger_scenario import LEASE, LONG_AGO, LedgerScenario
+from harness.ledger import seeding as ledger_seeding
+from harness.ledger.findings import READ
+from harness.ledger.judge import judge_ledger_finished, judge_ledger_safety
+from harness.ledger.scenario import LEASE, LONG_AGO, LedgerScenario
 from harness.records import CallResult, Evidence, Finding, Raised, Returned, Stop
 from harness.run import describe_failure
 from harness.script import Call, Script

@@ -15,8 +15,8 @@ from harness import limits
 from harness.activity import activities, sized
 from harness.client import ClientTrouble
 from harness.faults import FaultLineError, parse_fault
+from harness.gate.lane import ProxyError
 from harness.impl import UnknownImpl, find_impl
-from harness.lane import ProxyError
 from harness.live.stage import BOARD_KINDS, Choice, NotNow, Stage, playable
 from harness.records import POINT_ALIASES
 from harness.waiting import DeadlineExpired

@@ -27,13 +27,13 @@ from harness import limits
 from harness.activity import Activity, Calls, Program
 from harness.client import ClientLimits
 from harness.faults import Fault, Kind
+from harness.gate.stops import is_reached
 from harness.records import Evidence, Finding, Hold, Policy, Raised, Returned, Stop
 from harness.report.moments import Ended, Happened, Looked, Moment, Worked
 from harness.report.page import board_data, story_data
 from harness.report.steps import steps_of
 from harness.run import Play
 from harness.scenario import Scenario
-from harness.stops import is_reached
 from harness.workshop import Actor, Scene, Workshop
 
 #: On the board a client may stand still as long as somebody talks, in a transaction, too.

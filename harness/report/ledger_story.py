@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from harness.ledger_demo import DISPATCHED, EVENTS, Act, LedgerDemo, Table
+from harness.ledger.demo import DISPATCHED, EVENTS, Act, LedgerDemo, Table
 from harness.records import Verdict
 from harness.report.terminal import VERDICT_STYLE, finding_text
 

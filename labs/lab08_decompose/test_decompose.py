@@ -14,9 +14,9 @@ from harness.grading.ledger import (
     tables,
     ungated,
 )
-from harness.judge_ledger import enumerated
-from harness.ledger_history import children_of, parent_of
-from harness.ledger_scenario import (
+from harness.ledger.history import children_of, parent_of
+from harness.ledger.judge import enumerated
+from harness.ledger.scenario import (
     LONG_AGO,
     PARENT,
     LedgerScenario,

@@ -16,9 +16,9 @@ from harness.grading.ledger import (
     meet_everywhere,
     rolls_back,
 )
-from harness.judge_ledger import one_live_claim
-from harness.ledger_history import children_of, show
-from harness.ledger_scenario import (
+from harness.ledger.history import children_of, show
+from harness.ledger.judge import one_live_claim
+from harness.ledger.scenario import (
     LONG_AGO,
     PARENT,
     Ending,

@@ -19,14 +19,14 @@ from harness.grading.ledger import (
     rolls_back,
     tables,
 )
-from harness.judge_ledger import (
+from harness.ledger.history import children_of, effects_of, show
+from harness.ledger.judge import (
     every_child_ended,
     judged_by_event,
     one_live_claim,
     one_way,
 )
-from harness.ledger_history import children_of, effects_of, show
-from harness.ledger_scenario import (
+from harness.ledger.scenario import (
     LONG_AGO,
     PARENT,
     STRANGER,

@@ -16,9 +16,9 @@ from harness.grading.ledger import (
     meet_everywhere,
     raises_unknown_parent,
 )
-from harness.judge_ledger import judge_ledger_finished, judge_ledger_safety
-from harness.ledger_history import children_of, effects_of, parent_of
-from harness.ledger_scenario import (
+from harness.ledger.history import children_of, effects_of, parent_of
+from harness.ledger.judge import judge_ledger_finished, judge_ledger_safety
+from harness.ledger.scenario import (
     LONG_AGO,
     PARENT,
     STRANGER,

@@ -17,9 +17,9 @@ from harness.grading.ledger import (
     tables,
 )
 from harness.grading.words import step_text
-from harness.judge_ledger import ledger_wins, untouched_rows
-from harness.ledger_history import children_of, counted_totals, parent_of, totals_text
-from harness.ledger_scenario import (
+from harness.ledger.history import children_of, counted_totals, parent_of, totals_text
+from harness.ledger.judge import ledger_wins, untouched_rows
+from harness.ledger.scenario import (
     PARENT,
     Ending,
     LedgerScenario,

@@ -34,7 +34,8 @@ import traceback
 from collections import deque
 from typing import Any, NoReturn
 
-from harness import birth, limits, processes
+from harness import limits
+from harness.process import birth, processes
 
 
 def keep(control: socket.socket, folder: str) -> NoReturn:

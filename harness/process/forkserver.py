@@ -8,7 +8,7 @@ The harness sends one byte with a descriptor, the control socket of a new warden
 the warden (`warden.py`), which forks the clients. When its own socket ends, it waits for the wardens, removes the folder that held the clients'
 private folders, and ends. If a warden was killed, its orphans arrive here and are killed.
 
-It runs as `python -m harness.forkserver SOCKET_FD WARM`, started by `ClientHost`.
+It runs as `python -m harness.process.forkserver SOCKET_FD WARM`, started by `ClientHost`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import socket
 import sys
 import tempfile
 
-from harness import child, processes, warden
+from harness.process import child, processes, warden
 
 #: Modules that psycopg imports at the first connect or query: paid once here, not in each client.
 WARM_MODULES = ("psycopg", "psycopg.rows", "psycopg.pq", "zoneinfo", "encodings.idna", "selectors", "uuid",

@@ -17,8 +17,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from harness.server import DatabaseProblem, Server
-from harness.sources import connect
+from harness.postgres.server import DatabaseProblem, Server
+from harness.postgres.sources import connect
 
 #: The comment on a database that --keep left.
 KEPT = "kept by its user (--keep)"

@@ -2,10 +2,10 @@
 
 `lab reset` needs the pristine file. Git cannot give it: a downloaded archive has none, and learners
 commit their work. So the kit carries a second copy of every file to fill in, as package data under
-`harness/stubs/`, with the ending `.stub` so that nothing imports, lints or checks it. A test holds the
+`harness/learner/stubs/`, with the ending `.stub` so that nothing imports, lints or checks it. A test holds the
 two equal. After a change to a file in labs/:
 
-    uv run python -m harness.pristine
+    uv run python -m harness.learner.pristine
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.course import COURSE, LABS, ROOT, SOLUTIONS, Lab
-from harness.progress import HOME
+from harness.learner.progress import HOME
 
 STUBS = Path(__file__).resolve().parent / "stubs"
 BACKUPS = HOME / "backup"

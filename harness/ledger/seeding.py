@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.types.json import Jsonb
 
-from harness.ledger_scenario import LONG_AGO, moment
+from harness.ledger.scenario import LONG_AGO, moment
 
 if TYPE_CHECKING:
-    from harness.ledger_scenario import ChildSeed, LedgerScenario, ParentSeed
+    from harness.ledger.scenario import ChildSeed, LedgerScenario, ParentSeed
 
 #: What has happened before a run is a day old: older than any lease, so no clock can take it for news.
 PAST = timedelta(days=1)

@@ -27,12 +27,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from harness import announcement, wire
+from harness.gate import announcement, wire
+from harness.gate.statements import Statements
+from harness.gate.transactions import Transactions
+from harness.gate.wire import Frame
 from harness.limits import ANSWER_KEPT_BYTES, SQL_TEXT_MAX
 from harness.records import Boundary, Unit
-from harness.statements import Statements
-from harness.transactions import Transactions
-from harness.wire import Frame
 
 Rows = list[tuple[str | None, ...]]
 

@@ -8,11 +8,11 @@ import socket
 import struct
 from typing import TYPE_CHECKING, cast
 
-from harness import wire
-from harness.wire import BrokenStream, FrameReader
+from harness.gate import wire
+from harness.gate.wire import BrokenStream, FrameReader
 
 if TYPE_CHECKING:
-    from harness.link import Link
+    from harness.gate.link import Link
 
 #: Closing a socket with this option sends a reset: the other side sees its connection break.
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)

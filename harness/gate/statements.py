@@ -6,8 +6,8 @@ Following the names back is what lets a boundary say which statement it is.
 
 from __future__ import annotations
 
+from harness.gate.wire import Frame, cstring
 from harness.limits import SQL_TEXT_MAX
-from harness.wire import Frame, cstring
 
 
 class Statements:

@@ -20,7 +20,7 @@ from testcontainers.community.postgres import PostgresContainer
 from testcontainers.core.docker_client import DockerClient
 
 from harness import limits
-from harness.server import DatabaseProblem
+from harness.postgres.server import DatabaseProblem
 from harness.waiting import DeadlineExpired, wait_until
 
 IMAGE_DEFAULT = "postgres:18-alpine"

@@ -17,9 +17,10 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from harness import embedded, keeper, limits
+from harness import limits
+from harness.postgres import embedded, keeper
+from harness.postgres.server import DatabaseProblem, Server
 from harness.records import Upstream
-from harness.server import DatabaseProblem, Server
 
 #: Written into pg_stat_activity for every connection of the harness itself.
 HARNESS_APPLICATION = "interrupted harness"
@@ -105,7 +106,7 @@ def inspect_sources() -> list[SourceReport]:
 @contextmanager
 def _probe(name: str, chosen: str) -> Iterator[str]:
     if name == "docker" != chosen:
-        from harness import container
+        from harness.postgres import container
 
         yield container.engine_description()
     else:
@@ -183,7 +184,9 @@ def _open_url() -> Iterator[Server]:
 
 @contextmanager
 def _open_docker(tell: Callable[[str], None]) -> Iterator[Server]:
-    from harness import container  # only here: importing testcontainers takes half a second
+    from harness.postgres import (
+        container,  # only here: importing testcontainers takes half a second
+    )
 
     with container.open_container(tell) as running:
         admin = {

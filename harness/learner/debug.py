@@ -1,6 +1,6 @@
 """A lab's function in a plain process on your terminal, so that `breakpoint()` works.
 
-`lab run N --in-process` starts `python -m harness.debug` with a plan in the environment. Unlike a
+`lab run N --in-process` starts `python -m harness.learner.debug` with a plan in the environment. Unlike a
 client under the checks, this process has the terminal, no limits, no proxy, and a session that may
 wait: you can stand in the debugger for an hour with a transaction open.
 """
@@ -18,9 +18,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness import course, trial, values
-from harness.child import PACKAGE
-from harness.mistakes import describe_error
+from harness import course
+from harness.learner import trial
+from harness.process import values
+from harness.process.child import PACKAGE
+from harness.process.mistakes import describe_error
 
 PLAN_VARIABLE = "INTERRUPTED_DEBUG"
 #: The learner's role has short timeouts, which would end a session that stands at a breakpoint.

@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
+from harness.gate.link import Link
+from harness.gate.session import Rows, Session
+from harness.gate.stops import checked, is_reached
 from harness.limits import ASK_WAIT_S, HOLD_WAIT_S, POLL_S, WIRE_LOG_LINES
-from harness.link import Link
 from harness.records import Boundary, Hold, Policy, Stop, Unit, WireEvent
-from harness.session import Rows, Session
-from harness.stops import checked, is_reached
 from harness.waiting import DeadlineExpired
 
 if TYPE_CHECKING:

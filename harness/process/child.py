@@ -27,9 +27,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from harness import contract, course, limits, values  # noqa: F401 - contract: before any learner's folder
-from harness.birth import CALLS_FD, PLAN_VARIABLE
-from harness.mistakes import describe_error, missing_file, missing_function
+from harness import contract, course, limits  # noqa: F401 - contract: before any learner's folder
+from harness.process import values
+from harness.process.birth import CALLS_FD, PLAN_VARIABLE
+from harness.process.mistakes import describe_error, missing_file, missing_function
 
 #: The package that stands above the lab folders, so that `from ..lab02_change.change` works wherever
 #: they are. It has no file; its path is the implementation's folder.

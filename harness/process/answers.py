@@ -12,7 +12,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness import limits, values
+from harness import limits
+from harness.process import values
 from harness.records import ConnectionState, Raised, Returned
 
 

@@ -110,7 +110,7 @@ class LedgerScenario:
 
     def __call__(self, connection: psycopg.Connection[Any]) -> None:
         """Write the scenario into clean tables."""
-        from harness.ledger_seeding import seed_ledger
+        from harness.ledger.seeding import seed_ledger
 
         seed_ledger(connection, self)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.ledger_findings import brief, finding
-from harness.ledger_history import child_steps, children_of, ends, parent_of, same_json, show
-from harness.ledger_scenario import LedgerScenario, ParentSeed, is_well_formed
+from harness.ledger.findings import brief, finding
+from harness.ledger.history import child_steps, children_of, ends, parent_of, same_json, show
+from harness.ledger.scenario import LedgerScenario, ParentSeed, is_well_formed
 from harness.records import Change, ChildRow, Evidence, Finding, ParentRow
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from harness.ledger_findings import brief, finding
-from harness.ledger_history import (
+from harness.ledger.findings import brief, finding
+from harness.ledger.history import (
     MARKS,
     SHOWN,
     ChildStep,
@@ -21,7 +21,7 @@ from harness.ledger_history import (
     marks_of,
     name_of,
 )
-from harness.ledger_scenario import LedgerScenario, ending_of, is_well_formed, moment
+from harness.ledger.scenario import LedgerScenario, ending_of, is_well_formed, moment
 from harness.records import Evidence, Finding
 
 #: `now()` is the transaction's start, `clock_timestamp()` the moment: a claim may mix the two.

@@ -17,7 +17,7 @@ Words on the socket: the keeper says `ready` to a new user; a user may say `cras
 server without clean-up and starts it again, answered by `ready`. On its report pipe the keeper writes
 one line (a JSON text), `ready` or what went wrong.
 
-It runs as `python -m harness.keeper ORDERS` (JSON, made by `embedded.py`), imports the standard library
+It runs as `python -m harness.postgres.keeper ORDERS` (JSON, made by `embedded.py`), imports the standard library
 only, and drops root's rights before it touches anything.
 """
 

@@ -5,7 +5,7 @@ handlers, environment variables, the current folder. A client is born before any
 fork costs more than the rest), and waits for its plan on a pipe. What runs then depends on the plan's
 `mode`:
 
-* `calls` and `program` run `harness.child`, right in the fork (psycopg is imported already) or, with
+* `calls` and `program` run `harness.process.child`, right in the fork (psycopg is imported already) or, with
   `spawn`, in a fresh interpreter.
 * `command` becomes any program, in any language.
 """
@@ -21,8 +21,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from harness import limits, processes
+from harness import limits
 from harness.course import ROOT
+from harness.process import processes
 
 #: The descriptor that a client in call mode talks to the harness on, after 0, 1 and 2.
 CALLS_FD = 3
@@ -129,7 +130,7 @@ def _run(plan: dict[str, Any]) -> None:
             os.set_inheritable(CALLS_FD, True)
         os.environ[PLAN_VARIABLE] = json.dumps(plan)
         os.environ["PYTHONPATH"] = str(ROOT)
-        os.execv(sys.executable, [sys.executable, "-m", "harness.child"])
-    from harness import child  # the fork server has imported it
+        os.execv(sys.executable, [sys.executable, "-m", "harness.process.child"])
+    from harness.process import child  # the fork server has imported it
 
     child.run(plan)

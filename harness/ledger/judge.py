@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.judge_children import judged_by_event, one_live_claim, one_way
-from harness.judge_parents import (
+from harness.ledger.children import judged_by_event, one_live_claim, one_way
+from harness.ledger.findings import finding
+from harness.ledger.history import children_of, counted_totals, totals_text
+from harness.ledger.parents import (
     enumerated,
     every_child_ended,
     every_parent_completed,
     parent_failure,
 )
-from harness.ledger_findings import finding
-from harness.ledger_history import children_of, counted_totals, totals_text
-from harness.ledger_scenario import LedgerScenario
+from harness.ledger.scenario import LedgerScenario
 from harness.records import Evidence, Finding
 
 __all__ = [

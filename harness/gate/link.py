@@ -15,15 +15,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from harness import wire
+from harness.gate import wire
+from harness.gate.session import Session
+from harness.gate.side import Side
+from harness.gate.wire import BrokenStream, StartupPacket
 from harness.limits import CLIENT_AHEAD_BYTES
 from harness.records import Policy
-from harness.session import Session
-from harness.side import Side
-from harness.wire import BrokenStream, StartupPacket
 
 if TYPE_CHECKING:
-    from harness.lane import Lane
+    from harness.gate.lane import Lane
 
 
 class Link:

@@ -19,8 +19,8 @@ from pathlib import Path
 import platformdirs
 
 from harness import limits
-from harness.server import DatabaseProblem
-from harness.system_user import SystemUser
+from harness.postgres.server import DatabaseProblem
+from harness.postgres.system_user import SystemUser
 
 #: The harness's own user, the cluster's superuser.
 SUPERUSER = "harness"

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness import limits
 from harness.course import Lab
-from harness.values import printable
+from harness.process.values import printable
 
 
 def describe_error(error: BaseException, impl: Path, package: str, phase: str) -> dict[str, Any]:

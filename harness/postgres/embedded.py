@@ -35,8 +35,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from harness import course, keeper, limits
-from harness.cluster import (
+from harness import course, limits
+from harness.postgres import keeper
+from harness.postgres.cluster import (
     MAJOR,
     NEXT_STEP,
     SUPERUSER,
@@ -47,8 +48,8 @@ from harness.cluster import (
     make_cluster,
     reachable_programs,
 )
-from harness.server import DatabaseProblem
-from harness.system_user import SystemUser, find_system_user
+from harness.postgres.server import DatabaseProblem
+from harness.postgres.system_user import SystemUser, find_system_user
 from harness.waiting import DeadlineExpired, wait_until
 
 __all__ = ["SUPERUSER", "Embedded", "cache_folder", "find_programs", "open_embedded"]
@@ -221,7 +222,7 @@ def _start_keeper(home: Path, programs: Path, user: SystemUser | None, private: 
         private=private,
     )
     with os.fdopen(read_fd) as report, subprocess.Popen(
-        [sys.executable, "-m", "harness.keeper", orders.to_json()],
+        [sys.executable, "-m", "harness.postgres.keeper", orders.to_json()],
         cwd=course.ROOT, start_new_session=True, pass_fds=[write_fd],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     ) as parent:  # fmt: skip

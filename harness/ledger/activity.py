@@ -14,7 +14,9 @@ from typing import Any
 
 from harness.activity import Activity, Calls
 from harness.healthy import Heard, judge_calls
-from harness.judge_ledger import (
+from harness.ledger.findings import finding
+from harness.ledger.history import children_of, parent_of, show
+from harness.ledger.judge import (
     enumerated,
     every_child_ended,
     judge_ledger_finished,
@@ -25,10 +27,8 @@ from harness.judge_ledger import (
     one_way,
     untouched_rows,
 )
-from harness.ledger_findings import finding
-from harness.ledger_history import children_of, parent_of, show
-from harness.ledger_scenario import PARENT, LedgerScenario, ledger, mixed_scans, one, unread
-from harness.ledger_seeding import age_claims, seed_ledger
+from harness.ledger.scenario import PARENT, LedgerScenario, ledger, mixed_scans, one, unread
+from harness.ledger.seeding import age_claims, seed_ledger
 from harness.limits import SWEEP_CHUNK, SWEEP_ORDERS
 from harness.records import Evidence, Finding, Returned, Stop
 from harness.script import CALLS_MAX_EXTRA, Call, Script

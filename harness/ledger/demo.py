@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.healthy import judge_calls
-from harness.judge_ledger import (
+from harness.ledger.history import children_of, counted_totals, effects_of, parent_of, show
+from harness.ledger.judge import (
     Promise,
     counters_counted,
     enumerated,
     judge_ledger_finished,
     judge_ledger_safety,
 )
-from harness.ledger_history import children_of, counted_totals, effects_of, parent_of, show
-from harness.ledger_scenario import (
+from harness.ledger.scenario import (
     PARENT,
     STRANGER,
     LedgerScenario,
@@ -36,7 +36,7 @@ from harness.ledger_scenario import (
     scan,
     unread,
 )
-from harness.ledger_seeding import age_claims
+from harness.ledger.seeding import age_claims
 from harness.records import ChildRow, Evidence, Finding, Kill, Returned, Stop, Verdict
 from harness.script import Call, Script
 from harness.workshop import Actor, Scene, Workshop

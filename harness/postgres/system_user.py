@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.server import DatabaseProblem
+from harness.postgres.server import DatabaseProblem
 
 _OWN_NAME = "interrupted-labs"
 _FALLBACK_NAME = "nobody"

@@ -1,0 +1,1 @@
+"""The learner's loop: progress, hints, pristine files, trials and the watch."""

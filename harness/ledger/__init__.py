@@ -1,0 +1,1 @@
+"""Track B: scenarios of the child ledger, its history, its judge, its demo."""

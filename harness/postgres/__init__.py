@@ -1,0 +1,1 @@
+"""PostgreSQL from three sources, and the embedded server: what `harness.database` stands on."""
