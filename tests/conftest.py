@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from harness.database import Laboratory, Server, open_laboratory, open_server
 from harness.workshop import Workshop, open_workshop
+
+# Where the tests are started in the background of a shell, SIGINT is ignored, and whatever they start
+# would inherit that. A handler of our own is reset by exec, so that Ctrl-C means what it means to users.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 The graded checks are themselves under test here. A wrong answer's note names the check that must
 fail on it (`caught_by`) and the promise it must name; other checks of the lab may fail too. For a right
-answer every check must pass of every lab whose file it brings, and of the labs that call it.
+answer every check must pass of every lab whose file it brings; a style of chunks, in the drain, too.
 
 At the end of the run a table shows which check caught which wrong answer (`conftest.py` prints it).
 """
@@ -16,14 +16,14 @@ import pytest
 from conftest import CAUGHT
 from zoo import Right, Wrong, materialise, right_answers, wrong_answers
 
-from harness.course import COURSE, LABS, SOLUTIONS, Lab, lab
+from harness.course import COURSE, SOLUTIONS, Lab, lab
 from harness.grading.bench import Bench
 from harness.grading.runner import Played, checks_of, play_check
+from harness.learner import pristine
 from harness.records import Verdict
 
-#: Which labs call a lab's functions, so that a style in one shows in the others too.
-CALLERS = {1: (), 2: (3,), 3: (4,), 4: (5, 6), 5: (), 6: (), 7: (),
-           8: (11,), 9: (10,), 10: (11,), 11: (), 12: ()}  # fmt: skip
+#: Where the chunk of track A meets all its faults at once; a style of labs 3 or 4 must hold there, too.
+WHERE_CHUNKS_MEET, CHUNK_LABS = 5, {3, 4}
 
 WRONG = wrong_answers()
 RIGHT = right_answers()
@@ -43,11 +43,13 @@ def promises_named(played: Played) -> set[str]:
 
 
 def labs_of(answer: Right) -> list[Lab]:
-    """Return the labs that an answer's files belong to, and those that call them."""
+    """Return the labs that an answer's files belong to, and where its chunks are drained."""
     brought = {
         entry.number for entry in COURSE for path in answer.files if path.startswith(entry.folder)
     }
-    return [lab(n) for n in sorted(brought | {c for n in brought for c in CALLERS[n]})]
+    return [
+        lab(n) for n in sorted(brought | ({WHERE_CHUNKS_MEET} if brought & CHUNK_LABS else set()))
+    ]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=[answer.name for answer in WRONG])
@@ -89,9 +91,8 @@ def test_the_worked_answer_scores_full(entry: Lab, workshop):
 @pytest.mark.parametrize("entry", COURSE, ids=[entry.folder for entry in COURSE])
 def test_the_stub_is_told_as_not_started(entry: Lab, workshop, tmp_path):
     """Earlier labs are done; this one still has its TODO."""
-    impl = materialise(
-        Right("stub", "", {entry.file: (LABS / entry.file).read_text()}), tmp_path / "impl"
-    )
+    stubs = {name: pristine.stub_text(name) for name in pristine.files_of(entry)}
+    impl = materialise(Right("stub", "", stubs), tmp_path / "impl")
     for name, played in play(workshop, impl, entry):
         assert played.verdict is Verdict.FAIL, f"{name}: {played.verdict}"
         assert played.evidence == {"not_started": True}, f"{name}:\n{played.message}"
