@@ -70,6 +70,15 @@ FORK_SERVER_START_WAIT_S = 30.0
 HURRIED_WALL_S = 10.0
 HURRIED_CPU_S = 5.0
 
+# --- what a command takes ---------------------------------------------------------------------------
+
+#: Orders of one scenario. A demo of so many takes minutes; more would only fill the memory.
+ORDERS_MAX = 100_000
+#: Orders a chunk: `jobs.chunk_size` is an int of PostgreSQL.
+CHUNK_MAX = 2_147_483_647
+#: Kills of one `lab bench`.
+KILLS_MAX = 1_000_000
+
 # --- the wire ---------------------------------------------------------------------------------------
 
 #: PostgreSQL's own limit for one message is 1 GiB; a larger length is a broken stream.

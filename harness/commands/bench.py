@@ -12,6 +12,7 @@ from rich.table import Table
 
 from harness.commands.common import Exit, Impl, JsonFile, err, out, trouble_told, usage
 from harness.impl import UnknownImpl, find_impl
+from harness.limits import KILLS_MAX
 
 EPILOG = """Examples:
   lab bench                    200 kills of the worked answer
@@ -20,7 +21,9 @@ EPILOG = """Examples:
 
 
 def bench(
-    kills: Annotated[int, typer.Option(min=1, help="How many kills, over the four points.")] = 200,
+    kills: Annotated[
+        int, typer.Option(min=1, max=KILLS_MAX, help="How many kills, over the four points.")
+    ] = 200,
     impl: Impl = "solutions",
     json: JsonFile = None,
     spawn: Annotated[

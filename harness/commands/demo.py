@@ -22,6 +22,7 @@ from harness.commands.common import (
     usage,
 )
 from harness.impl import UnknownImpl, find_impl
+from harness.limits import CHUNK_MAX, ORDERS_MAX
 from harness.scenario import festival
 
 EPILOG = """Examples:
@@ -44,8 +45,12 @@ def demo(
     track: Annotated[
         Track, typer.Option(help="batch: the interrupted batch; ledger: the child ledger.")
     ] = Track.BATCH,
-    orders: Annotated[int, typer.Option(min=1, help="How many orders are approved.")] = 40,
-    chunk_size: Annotated[int, typer.Option(min=1, help="How many are committed at a time.")] = 10,
+    orders: Annotated[
+        int, typer.Option(min=1, max=ORDERS_MAX, help="How many orders are approved.")
+    ] = 40,
+    chunk_size: Annotated[
+        int, typer.Option(min=1, max=CHUNK_MAX, help="How many are committed at a time.")
+    ] = 10,
     seed: Annotated[int, typer.Option(help="Moves IDs, quantities and neighbours.")] = 0,
     impl: Impl = "solutions",
     point: Annotated[

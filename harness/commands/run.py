@@ -16,6 +16,7 @@ from rich.text import Text
 from harness.commands.common import Exit, Impl, chosen_lab, err, out, trouble_told, usage
 from harness.course import ROOT, Lab
 from harness.impl import UnknownImpl, find_impl
+from harness.limits import CHUNK_MAX, ORDERS_MAX
 from harness.scenario import Scenario, festival
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def run(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="In a plain process on your terminal, for breakpoint().")
     ] = False,
-    orders: Annotated[int, typer.Option(min=1, help="Orders in the scenario.")] = 40,
-    chunk_size: Annotated[int, typer.Option(min=1, help="Orders a chunk.")] = 10,
+    orders: Annotated[int, typer.Option(min=1, max=ORDERS_MAX, help="Orders in the scenario.")] = 40,
+    chunk_size: Annotated[int, typer.Option(min=1, max=CHUNK_MAX, help="Orders a chunk.")] = 10,
     done_chunks: Annotated[int, typer.Option(min=0, help="Chunks the job has run already.")] = 0,
     impl: Impl = "labs",
 ) -> None:  # fmt: skip

@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from harness.commands.common import Exit, JsonFile, out, trouble_told
+from harness.limits import CHUNK_MAX, ORDERS_MAX
 
 DOCTOR_EPILOG = """Examples:
   lab doctor             which PostgreSQL the commands will use, and why
@@ -76,9 +77,9 @@ def psql(
         typer.Option(metavar="NAME", help="A database that --keep left, instead of a clean one."),
     ] = "",
     orders: Annotated[
-        int, typer.Option(min=1, help="Orders in the scenario that is laid out.")
+        int, typer.Option(min=1, max=ORDERS_MAX, help="Orders in the scenario that is laid out.")
     ] = 40,
-    chunk_size: Annotated[int, typer.Option(min=1, help="Orders a chunk.")] = 10,
+    chunk_size: Annotated[int, typer.Option(min=1, max=CHUNK_MAX, help="Orders a chunk.")] = 10,
 ) -> None:
     """Open psql in a clean database that holds the course's scenario; it is dropped when you leave."""
     from harness.database import open_server, psql_kept

@@ -26,7 +26,14 @@ from harness.commands.common import (
 )
 from harness.faults import Fault, FaultLineError, Kind, parse_fault
 from harness.impl import UnknownImpl, find_impl
-from harness.limits import PROGRAM_RESUMES, SWEEP_CHUNK, SWEEP_JOBS, SWEEP_ORDERS
+from harness.limits import (
+    CHUNK_MAX,
+    ORDERS_MAX,
+    PROGRAM_RESUMES,
+    SWEEP_CHUNK,
+    SWEEP_JOBS,
+    SWEEP_ORDERS,
+)
 from harness.records import Policy, Verdict
 
 if TYPE_CHECKING:
@@ -64,10 +71,10 @@ def sweep(
         str | None, typer.Option(metavar="LINE", help="Only this fault, such as kill@audit#2.")
     ] = None,
     orders: Annotated[
-        int, typer.Option(min=1, help="How many orders are approved.")
+        int, typer.Option(min=1, max=ORDERS_MAX, help="How many orders are approved.")
     ] = SWEEP_ORDERS,
     chunk_size: Annotated[
-        int, typer.Option(min=1, help="How many are committed at a time.")
+        int, typer.Option(min=1, max=CHUNK_MAX, help="How many are committed at a time.")
     ] = SWEEP_CHUNK,
     seed: Annotated[int, typer.Option(help="Moves IDs, quantities and neighbours.")] = 0,
     random: Annotated[
