@@ -7,9 +7,12 @@ and a wrong option answer at once.
 
 from __future__ import annotations
 
+import sys
+
 import typer
 
 from harness.commands import bench, board, check, demo, files, learn, notebook, run, server, sweep
+from harness.commands.common import Exit
 
 app = typer.Typer(
     name="lab",
@@ -40,7 +43,13 @@ app.command(epilog=server.PSQL_EPILOG, context_settings={"ignore_unknown_options
 
 def main() -> None:
     """Run the command line; Ctrl-C ends with status 130 after everything was cleaned up."""
-    app()
+    try:
+        app()
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"lab: cannot write or read {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(Exit.HARNESS)
 
 
 if __name__ == "__main__":

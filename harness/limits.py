@@ -65,6 +65,9 @@ CLIENT_CLOSING_WAIT_S = 1.0
 #: A fork server imports psycopg in 0.3 s; a cold disk under load takes seconds.
 FORK_SERVER_START_WAIT_S = 30.0
 
+#: A client that handles 5,000 orders one by one passes 20,000 gated units: ten seconds, far more under load.
+PATIENT_WALL_S = 180.0
+PATIENT_CPU_S = 90.0
 #: Once a client of a lab broke a limit, the lab's other checks get this much: a loop is a loop in all
 #: of them, and a learner should not wait ten minutes to read it eight times. A sound call takes a tenth.
 HURRIED_WALL_S = 10.0

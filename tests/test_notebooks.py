@@ -60,7 +60,7 @@ KEY_VALUES: dict[str, dict[str, Any]] = {
         "two_workers(impl='no lock').times_cancelled == {1: 40}": True,
     },
     "05_doubt": {
-        "[doubts.refused, doubts.changed]": [22, 0],
+        "[doubts.refused, doubts.changed]": [28, 0],
         "damage().said": "went on to 23",
         "damage('UPDATE job_audit SET qty = qty + 1 WHERE position = 7').refused": True,
         "'position 7' in damage('UPDATE job_audit SET qty = qty + 1 WHERE position = 7').said": True,

@@ -50,7 +50,7 @@ def check(
     json: JsonFile = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="DIR", help="Also write a page to step through each check."),
+        typer.Option("--html", metavar="DIR", file_okay=False, help="Also write a page to step through each check."),
     ] = None,
     spawn: Annotated[
         bool, typer.Option("--spawn", help="A fresh interpreter for each client.")

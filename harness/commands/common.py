@@ -51,12 +51,18 @@ Impl = Annotated[
     ),
 ]
 JsonFile = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")
+    Path | None,
+    typer.Option("--json", metavar="FILE", dir_okay=False, help="Also write the result as JSON."),
 ]
 
 HtmlFile = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Also write a page to step through what happened."),
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        dir_okay=False,
+        help="Also write a page to step through what happened.",
+    ),
 ]
 
 

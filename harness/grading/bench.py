@@ -30,7 +30,7 @@ from harness.grading.check import (
     PromiseBroken,
 )
 from harness.history import show_ids
-from harness.limits import HURRIED_CPU_S, HURRIED_WALL_S
+from harness.limits import HURRIED_CPU_S, HURRIED_WALL_S, PATIENT_CPU_S, PATIENT_WALL_S
 from harness.place import place_kill
 from harness.records import (
     Boundary,
@@ -81,6 +81,16 @@ class Bench:
         """Give the clients of this check less when an earlier one of the lab ran into a limit."""
         less = ClientLimits(wall_s=HURRIED_WALL_S, cpu_s=HURRIED_CPU_S)
         self.workshop.limits = less if hurried else ClientLimits()
+
+    @contextmanager
+    def patience(self) -> Iterator[None]:
+        """Give the clients of one long play more time: it is the size that is checked, not the speed."""
+        usual = self.workshop.limits
+        self.workshop.limits = ClientLimits(wall_s=PATIENT_WALL_S, cpu_s=PATIENT_CPU_S)
+        try:
+            yield
+        finally:
+            self.workshop.limits = usual
 
     # --- playing ------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from harness.scenario import Scenario, festival
 
 #: The healthy job that is damaged: 23 orders, 10 a chunk, two chunks done.
 HEALTHY = festival(23, 10, seed=21, done_chunks=2)
+#: The same approval with every chunk done.
+COMPLETE = festival(23, 10, seed=21, done_chunks=3)
 #: A lookalike of the same tenant that was never approved.
 STRANGER = HEALTHY.others[1].order_id
 
@@ -32,7 +34,7 @@ _SWAP = """
 """
 _EXTRA = """
     INSERT INTO job_audit (job_id, position, order_id, revision_before, revision_after, qty)
-    SELECT job_id, position, order_id, revision, revision + 1, qty FROM job_items WHERE position = 20
+    SELECT job_id, {position}, order_id, revision, revision + 1, qty FROM job_items WHERE position = 20
 """
 _SHIFT = (
     "UPDATE job_audit SET position = position + 1000",
@@ -44,7 +46,10 @@ AUDIT_DAMAGE: tuple[Damage, ...] = (
     Damage("deleted the first audit row", ("DELETE FROM job_audit WHERE position = 0",)),
     Damage("deleted the audit row at position 7", ("DELETE FROM job_audit WHERE position = 7",)),
     Damage("deleted the last audit row", ("DELETE FROM job_audit WHERE position = 19",)),
-    Damage("added an audit row past the checkpoint", (_EXTRA,)),
+    *(
+        Damage(f"added an audit row at position {position}", (_EXTRA.format(position=position),))
+        for position in (20, 22, 23, 1000, -1)
+    ),
     Damage("moved every audit row one position on", _SHIFT),
     Damage("swapped the audit rows at positions 3 and 4", (_SWAP,)),
     Damage(
@@ -81,7 +86,17 @@ CHECKPOINT_DAMAGE: tuple[Damage, ...] = (
     Damage(
         "set the checkpoint of a complete job one past the end",
         ("UPDATE jobs SET next_index = 24",),
-        festival(23, 10, seed=21, done_chunks=3),
+        COMPLETE,
+    ),
+    Damage(
+        "set the checkpoint of a complete job past the end, to a multiple of the chunk size",
+        ("UPDATE jobs SET next_index = 30",),
+        COMPLETE,
+    ),
+    Damage(
+        "added an audit row past the end of a complete job",
+        (_EXTRA.format(position=23),),
+        COMPLETE,
     ),
 )
 

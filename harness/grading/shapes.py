@@ -18,6 +18,7 @@ SHAPES: dict[str, Scenario] = {
     "an exact multiple": festival(20, 10, seed=4),
     "chunks of one": festival(4, 1, seed=5),
     "another tenant and job": festival(12, 5, seed=6, tenant="basalt-tours", job_id="b-7"),
+    "IDs of two, three and four digits": festival(60, 20, seed=9, first_id=88),
     "very large IDs": festival(9, 4, seed=7, first_id=HUGE_ID),
     "names with quotes and other scripts": festival(
         6, 4, seed=8, tenant="l'été 夏 \\ %s", job_id="annulation «pluie» 雨'; --"

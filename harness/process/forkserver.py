@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import tempfile
+from datetime import UTC, datetime, timedelta
 
 from harness.process import child, processes, warden
 
@@ -53,8 +54,25 @@ def _warm_up() -> None:
     import psycopg
 
     assert psycopg.pq.version() > 0, "psycopg is imported and its libpq is loaded"
+    _exercise()
     gc.collect()
     gc.freeze()  # a collection in a child must not touch, and so copy, every inherited page
+
+
+def _exercise() -> None:
+    """Do once what every client does first, so that what is set up lazily is set up before the fork.
+
+    The connection is refused: nobody listens on this port of the loopback, and none stays open.
+    """
+    import psycopg
+    from psycopg.adapt import PyFormat, Transformer
+
+    try:
+        psycopg.connect("postgresql://nobody:x@127.0.0.1:1/none?connect_timeout=1", autocommit=True)
+    except psycopg.OperationalError:
+        pass
+    values = [1, 1 << 40, "text", True, 1.5, [1, 2], ["a"], timedelta(1), datetime.now(UTC)]
+    Transformer().dump_sequence(values, [PyFormat.AUTO] * len(values))
 
 
 def _serve(control: socket.socket, folder: str) -> None:

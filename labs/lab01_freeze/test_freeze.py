@@ -99,7 +99,7 @@ def test_stored_as_given(bench: Bench):
 )
 def test_the_same_request_again(bench: Bench):
     for done, where in ((0, "no chunk"), (1, "the first chunk"), (3, "every chunk")):
-        scenario = festival(23, 10, seed=36, done_chunks=done)
+        scenario = festival(23, 10, seed=36, done_chunks=done, job_id="l'annulation 雨 %s")
         given = list(scenario.approval)
         with bench.scene(scenario) as scene:
             before = scene.evidence()

@@ -12,8 +12,11 @@ from harness.judge import judge_finished, judge_safety
 from harness.records import Raised, Stop
 from harness.scenario import Scenario, festival
 from harness.script import run_chunks
+from harness.seeding import seed
 from harness.workshop import Actor
 
+#: A second job beside the story's: another list, another checkpoint, positions that are the same.
+ANOTHER_JOB = festival(17, 6, seed=14, first_id=70_001, job_id="another-job", done_chunks=1)
 POINTS = ("orders", "audit", "checkpoint", "commit")
 
 
@@ -21,6 +24,7 @@ POINTS = ("orders", "audit", "checkpoint", "commit")
 def test_chunk_after_chunk(bench: Bench):
     scenario = festival()
     with bench.scene(scenario) as scene:
+        seed(scene.laboratory.control, ANOTHER_JOB)
         actor = bench.actor(scene)
         for number in range(1, scenario.chunks + 1):
             result = bench.call(actor, "run_chunk", scenario.job_id)

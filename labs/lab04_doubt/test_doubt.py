@@ -54,6 +54,15 @@ def test_a_doctored_checkpoint_is_refused(bench: Bench):
 
 @check("resume_chunk does not run over damage", promise="doubted", points=14)
 def test_resume_refuses_damage(bench: Bench):
+    with bench.scene(JOB) as scene:
+        actor = bench.actor(scene)
+        bench.call(actor, "resume_chunk", JOB.job_id)
+        scene.rival("DELETE FROM job_audit WHERE position = 12")
+        result = bench.result(actor, "resume_chunk", JOB.job_id)
+        did = "resumed one chunk, deleted the audit row at position 12, resumed in the same process"
+        bench.raises(
+            result, "DamagedProgress", did, cause="Progress is doubted before every chunk."
+        )
     refuses_all(bench, AUDIT_DAMAGE + CHECKPOINT_DAMAGE, "resume_chunk")
 
 

@@ -125,7 +125,7 @@ def finishes(bench: Bench, scene: Scene, scenario: Scenario, did: str) -> None:
     points=12,
 )
 def test_lines_and_exit_status(bench: Bench):
-    scenario = festival(23, 10, seed=41)
+    scenario = festival(23, 10, seed=41, job_id="annulation «pluie» 雨'; --")
     with bench.scene(scenario) as scene:
         for max_chunks, numbers, status in (
             ("1", (1,), MORE),
