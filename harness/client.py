@@ -67,10 +67,15 @@ class ClientHost:
     Args:
         spawn: Start a fresh interpreter for each client; always so where fork is not safe (macOS:
             libpq's GSS library aborts in a forked child).
+        shut_in: Keep clients from the kit's secrets, from writing outside their own folder and from
+            signals to others, where the kernel can (`process/sandbox.py`). Commands are not shut in:
+            they are the user's own programs.
     """
 
-    def __init__(self, *, spawn: bool = False) -> None:
+    def __init__(self, *, spawn: bool = False, shut_in: bool = True) -> None:
         self.spawn = spawn or sys.platform == "darwin"
+        self._shut_in = shut_in
+        self._forbidden: list[str] = []
         self._lock = threading.Lock()
         self._server: _ForkServer | None = None
         self._clients: set[Client] = set()
@@ -87,6 +92,10 @@ class ClientHost:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def keep_from(self, folders: Sequence[str]) -> None:
+        """Let no client that is started from now on read these folders."""
+        self._forbidden += [folder for folder in folders if folder not in self._forbidden]
 
     def close(self) -> None:
         """End every client and the fork server; leave no process, folder or descriptor."""
@@ -138,7 +147,9 @@ class ClientHost:
             if not self._newborn and not self._clients:
                 # One more warden, so that the next client is born while this one works.
                 self._newborn.append(self._bear())
-            control.send_plan({**plan, "env": env, "limits": asdict(caps), "spawn": self.spawn})
+            plan |= {"env": env, "limits": asdict(caps), "spawn": self.spawn}
+            plan |= {"shut_in": self._shut_in, "forbidden": self._forbidden}
+            control.send_plan(plan)
             client = Client(self, control, answers, caps)
             self._clients.add(client)
         return client

@@ -47,16 +47,22 @@ _QUERIES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
 )  # fmt: skip
 
 
-def read_evidence(connection: psycopg.Connection[Any]) -> Evidence:
+#: What only track B has.
+_LEDGER = frozenset({"parents", "children", "subjects", "effects"})
+
+
+def read_evidence(connection: psycopg.Connection[Any], *, ledger: bool = True) -> Evidence:
     """Read everything in one snapshot.
 
     Args:
         connection: A fresh harness connection with autocommit on and nothing open; left so.
+        ledger: Whether to read the tables of track B, too; a fresh session pays for each table.
     """
+    queries = [query for query in _QUERIES if ledger or query[0] not in _LEDGER]
     with connection.pipeline():
         connection.execute(_BEGIN)
-        cursors = {name: connection.execute(sql) for name, sql, _ in _QUERIES}
+        cursors = {name: connection.execute(sql) for name, sql, _ in queries}
         connection.execute("COMMIT")
     return Evidence(
-        **{name: tuple(record(*row) for row in cursors[name]) for name, _, record in _QUERIES}
+        **{name: tuple(record(*row) for row in cursors[name]) for name, _, record in queries}
     )

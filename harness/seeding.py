@@ -1,7 +1,7 @@
 """Write a scenario into a clean database.
 
 The harness stores jobs and approvals itself, so that a later lab can be checked without trusting the
-learner's earlier ones. What seeding changes is not evidence: the witness is emptied afterwards.
+learner's earlier ones. What seeding changes is not evidence: the witness keeps quiet meanwhile.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from harness.scenario import Scenario
 def seed(connection: psycopg.Connection[Any], scenario: Scenario) -> None:
     """Write `scenario` in one transaction; the lab tables must be empty before.
 
-    Afterwards the witness is empty too, so every change in it was made by a client or a rival.
+    The witness has seen nothing of it, so every change in it was made by a client or a rival.
     """
     with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL witness.quiet = 'on'")
         _insert(cursor, "orders", "order_id, tenant, qty, state, revision", [
             (o.order_id, o.tenant, o.qty, o.state, o.revision) for o in scenario.orders
         ])  # fmt: skip
         if scenario.registered:
             _seed_job(cursor, scenario)
-        cursor.execute("DELETE FROM witness.change")
-        cursor.execute("DELETE FROM witness.commit_setting")
 
 
 def _seed_job(cursor: psycopg.Cursor[Any], scenario: Scenario) -> None:

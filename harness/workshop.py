@@ -97,6 +97,7 @@ def open_workshop(
         # The fork server first: it must start before any thread or connection exists.
         host = host or stack.enter_context(ClientHost(spawn=spawn))
         server = stack.enter_context(open_server(source=source, private=private, progress=progress))
+        host.keep_from(server.secrets)
         laboratory = stack.enter_context(open_laboratory(server, keep=keep))
         proxy = stack.enter_context(Proxy(server.upstream, laboratory.xact_status))
         yield Workshop(laboratory, proxy, host)
@@ -110,10 +111,13 @@ class Scene:
         self.laboratory = workshop.laboratory
         self._actors: list[Actor] = []
         self._rivals: list[int] = []
+        self._ledger = True
 
     def lay(self, scenario: Scenario | Seeder | None, told_as: Any = None) -> None:
         """Write the scenario's rows; the tables must be empty."""
         self.tell("stage", told_as or scenario)
+        # The batch's scenarios leave the ledger's tables empty; its own are told as something else.
+        self._ledger = not isinstance(told_as or scenario, Scenario)
         if isinstance(scenario, Scenario):
             seed(self.laboratory.control, scenario)
         elif scenario is not None:
@@ -209,7 +213,7 @@ class Scene:
         """Read what the database holds on a fresh connection; changes by the harness are left out."""
         connection = self.laboratory.connect()
         try:
-            evidence = read_evidence(connection)
+            evidence = read_evidence(connection, ledger=self._ledger)
         finally:
             connection.close()
         own = {self.laboratory.control.info.backend_pid, *self._rivals}

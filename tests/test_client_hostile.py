@@ -52,7 +52,7 @@ def escape(name, work=lambda: time.sleep(60)):
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[ClientHost]:
-    with ClientHost() as running:
+    with ClientHost(shut_in=False) as running:
         warm(running)
         yield running
 
@@ -341,7 +341,7 @@ import json, sys
 from pathlib import Path
 from harness.client import ClientHost
 impl, dsn = Path(sys.argv[1]), sys.argv[2]
-host = ClientHost().__enter__()
+host = ClientHost(shut_in=False).__enter__()
 client = host.start_calls(impl, dsn)
 client.call(3, "run_chunk")
 client.result()

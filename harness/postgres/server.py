@@ -33,4 +33,5 @@ class Server:
     admin: Mapping[str, Any] = field(repr=False)
     bin_dir: Path | None  # where psql is
     description: str
+    secrets: tuple[str, ...] = ()  # folders that no client may read
     restart: Callable[[], None] | None = field(default=None, repr=False)

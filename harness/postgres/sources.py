@@ -148,6 +148,7 @@ def _open_embedded(private: bool, tell: Callable[[str], None]) -> Iterator[Serve
             admin=admin,
             bin_dir=embedded.find_programs(),
             description=f"embedded PostgreSQL of user {running.home.owner()}, {where}",
+            secrets=(str(running.home.parent),),
             restart=running.crash if private else None,
         )
 

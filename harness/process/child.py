@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from harness import contract, course, limits  # noqa: F401 - contract: before any learner's folder
-from harness.process import values
+from harness.process import sandbox, values
 from harness.process.birth import CALLS_FD, PLAN_VARIABLE
 from harness.process.mistakes import describe_error, missing_file, missing_function
 
@@ -45,6 +45,8 @@ def run(plan: dict[str, Any]) -> NoReturn:
     code = 70  # our own trouble
     try:
         _prepare(plan)
+        if plan["shut_in"]:
+            sandbox.shut_in(plan["forbidden"], [os.getcwd(), "/dev"])
         if plan["mode"] == "calls":
             code = _serve_calls(plan)
         else:

@@ -27,7 +27,7 @@ from harness.process import child, processes, warden
 
 #: Modules that psycopg imports at the first connect or query: paid once here, not in each client.
 WARM_MODULES = ("psycopg", "psycopg.rows", "psycopg.pq", "zoneinfo", "encodings.idna", "selectors", "uuid",
-                "ipaddress", "decimal", "linecache", "traceback", "argparse", "json")  # fmt: skip
+                "ipaddress", "decimal", "ctypes", "linecache", "traceback", "argparse", "json")  # fmt: skip
 
 
 def main(argv: list[str]) -> int:
