@@ -7,13 +7,12 @@ from pathlib import Path
 import answers_b
 import pytest
 from answers_b import CUT, PLAIN, RIVAL
-from zoo import Right, Wrong, materialise, right_answers, wrong_answers
+from zoo import Wrong, materialise, wrong_answers
 
 from harness.course import SOLUTIONS
 from harness.database import Laboratory
 
 WRONG = [answer for answer in wrong_answers() if answer.lab >= 8]
-RIGHT = [answer for answer in right_answers() if any(f[:5] >= "lab08" for f in answer.files)]
 #: The faults that a cut connection stands for, and those that a second worker does.
 CUTS, RIVALS = ("kill@",), ("two workers", "freeze", "lock timeout")
 
@@ -24,18 +23,6 @@ def test_worked_answers_work(number: int, clean: Laboratory) -> None:
     for family in (PLAIN, CUT, RIVAL):
         if number in family:
             family[number](answers_b.load(SOLUTIONS, clean))
-
-
-@pytest.mark.parametrize("answer", RIGHT, ids=lambda answer: answer.name)
-def test_right_answers_work(answer: Right, clean: Laboratory, tmp_path: Path) -> None:
-    """A right answer in any style passes everything that the worked answers pass."""
-    folder = materialise(answer, tmp_path / answer.name)
-    own = {int(file[3:5]) for file in answer.files}
-    for check in PLAIN.values():
-        check(answers_b.load(folder, clean))
-    for family in (CUT, RIVAL):  # long, and the other labs are the worked ones
-        for number in own & family.keys():
-            family[number](answers_b.load(folder, clean))
 
 
 @pytest.mark.parametrize("answer", WRONG, ids=lambda answer: answer.name)
