@@ -40,11 +40,13 @@ def board(
         usage(f"port {port} cannot be used: {problem.strerror}")
     with opened, trouble_told(), open_workshop() as workshop:
         made = Board(workshop, impls, opened.getsockname()[1])
-        out.print(f"The board: {made.url}", highlight=False, soft_wrap=True)
-        out.print("Whoever has this address can move it. Ctrl-C ends it, and every client on it.")
-        if browser:
-            webbrowser.open(made.url)
         try:
+            out.print(f"The board: {made.url}", highlight=False, soft_wrap=True)
+            out.print(
+                "Whoever has this address can move it. Ctrl-C ends it, and every client on it."
+            )
+            if browser:
+                webbrowser.open(made.url)
             BoardServer(made).run(sockets=[opened])
         except KeyboardInterrupt:
             pass  # uvicorn repeats the signal once it has ended: that is how a board is closed
