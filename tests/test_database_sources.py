@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from servers import Given, given_server, installed_servers
 
+from harness.course import ROOT
 from harness.database import (
     DatabaseProblem,
     Laboratory,
@@ -119,6 +120,17 @@ def test_a_laboratory_works_on_a_given_server(
     with psycopg.connect(given.url("root")) as root:
         left = "SELECT datname FROM pg_database WHERE datname ~ '^lab_' UNION SELECT rolname FROM pg_roles WHERE rolname ~ '^lab_'"
         assert root.execute(left).fetchall() == []
+
+
+def test_the_connection_is_judged_alike_on_a_given_server(given: Given) -> None:
+    """An older server loads PL/pgSQL, with its settings, only at the witness's first trigger."""
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "check", "3", "--impl", "solutions",
+         "-k", "leaves_the_connection_as_it_was"],
+        cwd=ROOT, env={**os.environ, "LAB_DATABASE_URL": given.url()},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
 
 
 def test_harnesses_that_log_in_to_different_databases_leave_each_other_alone(

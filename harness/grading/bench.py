@@ -395,10 +395,12 @@ class Bench:
             raise self.broken(did, "no session lock", f"{count} advisory locks held", promise="hygiene",
                               cause="A session-level lock outlives the transaction; a transaction-level one does not.")  # fmt: skip
         after = self.session(actor).settings
+        # A setting that was not there before came with a module that the server loaded meanwhile, as
+        # it loads PL/pgSQL for the witness's first trigger.
         changed = [
-            f"{name} was {before.settings.get(name)!r} and is {value!r}"
+            f"{name} was {before.settings[name]!r} and is {value!r}"
             for name, value in after.items()
-            if before.settings.get(name) != value
+            if name in before.settings and before.settings[name] != value
         ]
         if changed:
             raise self.broken(did, "every setting as it was", "; ".join(changed), promise="hygiene",
