@@ -44,5 +44,5 @@ def wait_until(
         if time.monotonic() >= deadline:
             seen = f"\n{dump()}" if dump is not None else ""
             raise DeadlineExpired(f"after {wait_s:g} s still not true: {what}{seen}")
-        time.sleep(poll_s)
+        time.sleep(poll_s)  # the one pause between two questions; the fact decides
     return answer

@@ -31,6 +31,7 @@ def read(path: Path) -> Any:
     """Return a notebook as nbformat's NotebookNode."""
     import nbformat
 
+    # nbformat types neither reading nor writing.
     return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
 
 
@@ -84,6 +85,7 @@ def main(arguments: list[str]) -> None:
         notebook = read(path)
         execute(notebook)
         tidy(notebook)
+        # Untyped, as reading is.
         nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
 
 

@@ -134,7 +134,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
         write_check_page(Path(pyfuncitem.config.getoption("--pages")), result, scenes)
     if played.verdict is Verdict.SKIP:
-        pytest.skip(played.message)
+        pytest.skip(played.message)  # the verdict `skip`: an earlier lab is missing
     if played.problem is not None:
         raise played.problem
     return True

@@ -210,7 +210,7 @@ class Keeper:
         while not self._server_ready():
             if self._ending or not self._server_runs() or time.monotonic() >= deadline:
                 raise StartFailed(self._log_end())
-            time.sleep(POLL_S)
+            time.sleep(POLL_S)  # between two looks at the server; decides nothing
 
     def _server_ready(self) -> bool:
         """Read the status line of `postmaster.pid`, as pg_ctl does; needs no password."""

@@ -77,6 +77,7 @@ def _prepare(plan: dict[str, Any]) -> None:
     sys.modules[PACKAGE] = package
     # A line is out when it is printed: what a killed client said must not hang in a buffer. The
     # streams that the fork server had are not reused, they believe that they stand on /dev/null.
+    # (typeshed calls the two dunder names final; whoever saved one must not keep the old stream.)
     sys.stdout = sys.__stdout__ = _stream(1)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _stream(2)  # type: ignore[misc]
 

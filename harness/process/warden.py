@@ -222,7 +222,7 @@ class Warden:
             below = self._signal_tree(signal.SIGSTOP)
             if all(processes.at_rest(pid) for pid in below):
                 return
-            time.sleep(limits.POLL_S)
+            time.sleep(limits.POLL_S)  # between two questions to the kernel; decides nothing
 
     def _end_everything(self) -> None:
         """Kill until `wait` says that no descendant is left; the group dies in one stroke."""
